@@ -1,0 +1,88 @@
+package attn
+
+// AppendCall writes new keys and values into a paged cache, in place:
+//
+//	page = block_tables[request[t], position[t] / P], slot = position[t] % P
+//	cache[page, h, slot, :] = k[t, h, :]
+//
+// Row t belongs to Requests[t] at Positions[t]; a position of -1 skips the row. Instead of both, CumSeqLens and
+// StartPositions say that rows cum[b] … cum[b+1]-1 belong to request b from start[b] on. A float8_e4m3 cache stores
+// sat(x/scale).
+type AppendCall struct {
+	KeyCache, ValueCache Tensor // [N,Hkv,P,Dk], [N,Hkv,P,Dv] views in HND order
+	Key, Value           Tensor // [T,Hkv,Dk], [T,Hkv,Dv]; the cache's dtype, or f32, f16, bf16
+	BlockTables          Tensor // [B,maxPages] int32
+	Positions, Requests  Tensor // [T] int32
+	CumSeqLens           Tensor // [B+1] int32
+	StartPositions       Tensor // [B] int32
+
+	KScale, VScale float64 // e4m3 caches only, 1 otherwise
+	CheckValues    bool
+}
+
+// NewAppendCall gives a call with unit scales.
+func NewAppendCall() AppendCall { return AppendCall{KScale: 1, VScale: 1} }
+
+// Op is "append_kv".
+func (c *AppendCall) Op() string { return "append_kv" }
+
+// Run gives the call to b.
+func (c *AppendCall) Run(b Backend) error { return b.Append(c) }
+
+// Infer checks the call. It has no outputs: the caches are written in place.
+func (c *AppendCall) Infer() error {
+	k := checker{op: "append_kv"}
+	ok := k.tensor("kv_cache", &c.KeyCache, 4, F32, F16, BF16, E4M3)
+	ok = k.tensor("kv_cache", &c.ValueCache, 4, F32, F16, BF16, E4M3) && ok
+	ok = k.tensor("k", &c.Key, 3, F32, F16, BF16, E4M3) && ok
+	ok = k.tensor("v", &c.Value, 3, F32, F16, BF16, E4M3) && ok
+	ok = k.tensor("block_tables", &c.BlockTables, 2, I32) && ok
+	byRow := c.Positions.Valid() || c.Requests.Valid()
+	if byRow == (c.CumSeqLens.Valid() || c.StartPositions.Valid()) {
+		k.add(ErrArgument, "positions", "positions with requests, or cum_seq_lens with start_positions", "both or neither")
+		return k.err()
+	}
+	if byRow {
+		ok = k.tensor("positions", &c.Positions, 1, I32) && ok
+		ok = k.tensor("requests", &c.Requests, 1, I32) && ok
+	} else {
+		ok = k.tensor("cum_seq_lens", &c.CumSeqLens, 1, I32) && ok
+		ok = k.tensor("start_positions", &c.StartPositions, 1, I32) && ok
+	}
+	k.positive("k_scale", c.KScale)
+	k.positive("v_scale", c.VScale)
+	if !ok {
+		return k.err()
+	}
+	dt := c.KeyCache.DType
+	if c.ValueCache.DType != dt {
+		k.add(ErrDType, "kv_cache", "K and V of one dtype", "%v and %v", dt, c.ValueCache.DType)
+	}
+	if c.Key.DType != c.Value.DType {
+		k.add(ErrDType, "v", "the dtype of k", "%v and %v", c.Value.DType, c.Key.DType)
+	}
+	if c.Key.DType == E4M3 && dt != E4M3 {
+		k.add(ErrDType, "k", "float32, float16 or bfloat16", "%v for a %v cache", c.Key.DType, dt)
+	}
+	if dt != E4M3 && (c.KScale != 1 || c.VScale != 1) {
+		k.add(ErrArgument, "k_scale", "1 unless the cache is float8_e4m3", "%v and %v", c.KScale, c.VScale)
+	}
+	pagedPair(&k, "kv_cache", "kv_cache", &c.KeyCache, &c.ValueCache)
+	t, h := c.Key.Shape[0], c.KeyCache.Shape[1]
+	k.shape("k", &c.Key, -1, h, c.KeyCache.Shape[3])
+	k.shape("v", &c.Value, t, h, c.ValueCache.Shape[3])
+	k.unitLast("k", &c.Key)
+	k.unitLast("v", &c.Value)
+	k.unitLast("block_tables", &c.BlockTables)
+	k.shape("positions", &c.Positions, t)
+	k.shape("requests", &c.Requests, t)
+	k.packed("positions", &c.Positions)
+	k.packed("requests", &c.Requests)
+	k.packed("cum_seq_lens", &c.CumSeqLens)
+	k.packed("start_positions", &c.StartPositions)
+	if !byRow {
+		k.shape("cum_seq_lens", &c.CumSeqLens, c.BlockTables.Shape[0]+1)
+		k.shape("start_positions", &c.StartPositions, c.BlockTables.Shape[0])
+	}
+	return k.err()
+}

@@ -1,0 +1,308 @@
+package attn
+
+// The calls of a decoder layer besides attention. Unless said otherwise every float operand has one dtype, f32, f16 or bf16,
+// sums are f32, and rows may be strided while their elements lie together.
+
+// RMSNormCall is root-mean-square normalisation, with the residual add before it:
+//
+//	r = x + residual            (r = x where residual is absent)
+//	out = r / sqrt(mean(r²) + eps) · weight
+//
+// Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+type RMSNormCall struct {
+	X, Residual Tensor // [T,H]
+	Weight      Tensor // [H], the dtype of x or f32
+	Eps         float64
+	Out         Tensor // [T,H]
+	Sum         Tensor // [T,H] r, only with a residual; may be absent
+}
+
+// Op is "rms_norm".
+func (c *RMSNormCall) Op() string { return "rms_norm" }
+
+// Run gives the call to b.
+func (c *RMSNormCall) Run(b Backend) error { return b.RMSNorm(c) }
+
+// Infer checks the call and describes Out, and Sum where there is a residual.
+func (c *RMSNormCall) Infer() error {
+	k := checker{op: c.Op()}
+	ok := k.tensor("x", &c.X, 2, F32, F16, BF16)
+	ok = k.tensor("weight", &c.Weight, 1, F32, c.X.DType) && ok
+	ok = k.optional("residual", &c.Residual, 2, c.X.DType) && ok
+	k.positive("eps", c.Eps)
+	if !ok {
+		return k.err()
+	}
+	t, h := c.X.Shape[0], c.X.Shape[1]
+	k.shape("residual", &c.Residual, t, h)
+	k.shape("weight", &c.Weight, h)
+	k.unitLast("x", &c.X)
+	k.unitLast("residual", &c.Residual)
+	k.packed("weight", &c.Weight)
+	if h < 1 {
+		k.add(ErrShape, "x", "rows of 1 element or more", "%v", c.X.String())
+	}
+	if k.ok() {
+		k.output("out", &c.Out, c.X.DType, t, h)
+		if c.Residual.Valid() {
+			k.output("sum", &c.Sum, c.X.DType, t, h)
+		}
+	}
+	return k.err()
+}
+
+// Pairing says which elements of a head RoPE turns together.
+type Pairing uint8
+
+// The pairings.
+const (
+	HalfSplit Pairing = iota // i with i+R/2: GPT-NeoX, Hugging Face's Llama weights
+	Adjacent                 // 2i with 2i+1: the paper, GGUF files of architecture llama
+)
+
+// String gives "half-split" or "adjacent".
+func (p Pairing) String() string {
+	if p == Adjacent {
+		return "adjacent"
+	}
+	return "half-split"
+}
+
+// RoPEScaling stretches RoPE's wavelengths for contexts longer than those of the training. The zero value does nothing.
+// With LowFreqFactor set it is Llama 3's rule, otherwise every frequency is divided by Factor.
+type RoPEScaling struct {
+	Factor          float64
+	LowFreqFactor   float64
+	HighFreqFactor  float64
+	OriginalContext int // tokens
+}
+
+// RoPECall rotates pairs of elements of every head by position·base^(-2i/R), i = 0 … R/2-1:
+//
+//	(x, y) → (x·cos - y·sin, x·sin + y·cos)
+//
+// Su et al., "RoFormer", 2021. A row with a position of -1 is copied as it is.
+type RoPECall struct {
+	X         Tensor // [T,H,D]
+	Positions Tensor // [T] int32
+	Factors   Tensor // [R/2] f32 that divide the frequencies (GGUF's rope_freqs.weight), or absent
+	Pairing   Pairing
+	Base      float64
+	RotaryDim int // R, the leading elements that turn; 0: D
+	Scaling   RoPEScaling
+	Out       Tensor // [T,H,D]
+}
+
+// Op is "rope".
+func (c *RoPECall) Op() string { return "rope" }
+
+// Run gives the call to b.
+func (c *RoPECall) Run(b Backend) error { return b.RoPE(c) }
+
+// Rotary is the number of elements of a head that turn.
+func (c *RoPECall) Rotary() int {
+	if c.RotaryDim == 0 {
+		return c.X.Shape[2]
+	}
+	return c.RotaryDim
+}
+
+// Infer checks the call and describes Out.
+func (c *RoPECall) Infer() error {
+	k := checker{op: c.Op()}
+	ok := k.tensor("x", &c.X, 3, F32, F16, BF16)
+	ok = k.tensor("positions", &c.Positions, 1, I32) && ok
+	ok = k.optional("factors", &c.Factors, 1, F32) && ok
+	k.positive("base", c.Base)
+	if c.Pairing > Adjacent {
+		k.add(ErrArgument, "pairing", "half-split or adjacent", "%d", c.Pairing)
+	}
+	if s := c.Scaling; s != (RoPEScaling{}) {
+		k.positive("scaling.factor", s.Factor)
+		if s.LowFreqFactor != 0 || s.HighFreqFactor != 0 || s.OriginalContext != 0 {
+			k.positive("scaling.low_freq_factor", s.LowFreqFactor)
+			k.positive("scaling.original_context", float64(s.OriginalContext))
+			if !(s.HighFreqFactor > s.LowFreqFactor) {
+				k.add(ErrArgument, "scaling.high_freq_factor", "above low_freq_factor", "%v and %v", s.HighFreqFactor, s.LowFreqFactor)
+			}
+		}
+	}
+	if !ok {
+		return k.err()
+	}
+	t, h, d := c.X.Shape[0], c.X.Shape[1], c.X.Shape[2]
+	if r := c.Rotary(); r < 0 || r%2 != 0 || r > d {
+		k.add(ErrArgument, "rotary_dim", "even, 0 to head_dim", "%d with head_dim %d", r, d)
+	}
+	k.shape("positions", &c.Positions, t)
+	k.packed("positions", &c.Positions)
+	k.shape("factors", &c.Factors, c.Rotary()/2)
+	k.packed("factors", &c.Factors)
+	k.unitLast("x", &c.X)
+	if k.ok() {
+		k.output("out", &c.Out, c.X.DType, t, h, d)
+	}
+	return k.err()
+}
+
+// LinearCall is out = x·Wᵀ + bias, out[t,o] = Σ_i x[t,i]·w[o,i] + bias[o]. The weights may be GGUF blocks; activations are
+// never quantised.
+type LinearCall struct {
+	X      Tensor // [T,In]
+	Weight Tensor // [Out,In] of any float dtype, or [Out,In/BlockLen] blocks; contiguous rows
+	Bias   Tensor // [Out] the dtype of x or f32, or absent
+	Out    Tensor // [T,Out]
+}
+
+// Op is "linear".
+func (c *LinearCall) Op() string { return "linear" }
+
+// Run gives the call to b.
+func (c *LinearCall) Run(b Backend) error { return b.Linear(c) }
+
+// Infer checks the call and describes Out.
+func (c *LinearCall) Infer() error {
+	k := checker{op: c.Op()}
+	ok := k.tensor("x", &c.X, 2, F32, F16, BF16)
+	ok = k.weight(&c.Weight) && ok
+	ok = k.optional("bias", &c.Bias, 1, F32, c.X.DType) && ok
+	if !ok {
+		return k.err()
+	}
+	in, n := c.X.Shape[1], c.Weight.Shape[0]
+	k.weightRow(&c.Weight, in, "the columns of x")
+	k.shape("bias", &c.Bias, n)
+	k.packed("bias", &c.Bias)
+	k.unitLast("x", &c.X)
+	if k.ok() {
+		k.output("out", &c.Out, c.X.DType, c.X.Shape[0], n)
+	}
+	return k.err()
+}
+
+func (c *checker) weight(w *Tensor) bool {
+	return c.tensor("weight", w, 2, F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)
+}
+
+func (c *checker) weightRow(w *Tensor, n int, what string) {
+	if have := w.Shape[1] * w.DType.BlockLen(); have != n {
+		c.add(ErrShape, "weight", "rows of "+what, "%d weights a row (%v), %d columns", have, w.String(), n)
+	}
+	c.unitLast("weight", w)
+}
+
+// SiLUMulCall is out = gate / (1 + exp(-gate)) · up, the gated activation of Llama's MLP. Shazeer, "GLU Variants", 2020.
+type SiLUMulCall struct {
+	Gate, Up Tensor // [T,I]
+	Out      Tensor // [T,I]
+}
+
+// Op is "silu_mul".
+func (c *SiLUMulCall) Op() string { return "silu_mul" }
+
+// Run gives the call to b.
+func (c *SiLUMulCall) Run(b Backend) error { return b.SiLUMul(c) }
+
+// Infer checks the call and describes Out.
+func (c *SiLUMulCall) Infer() error {
+	k := checker{op: c.Op()}
+	ok := k.tensor("gate", &c.Gate, 2, F32, F16, BF16)
+	ok = k.tensor("up", &c.Up, 2, c.Gate.DType) && ok
+	if !ok {
+		return k.err()
+	}
+	t, n := c.Gate.Shape[0], c.Gate.Shape[1]
+	k.shape("up", &c.Up, t, n)
+	k.unitLast("gate", &c.Gate)
+	k.unitLast("up", &c.Up)
+	if k.ok() {
+		k.output("out", &c.Out, c.Gate.DType, t, n)
+	}
+	return k.err()
+}
+
+// EmbeddingCall gathers rows: out[t,:] = weight[ids[t],:]. Blocks are dequantised. An id outside [0,V) is ErrArgument.
+type EmbeddingCall struct {
+	IDs      Tensor // [T] int32
+	Weight   Tensor // [V,H] or [V,H/BlockLen] blocks
+	OutDType DType  // Invalid: the dtype of Out, else of Weight, f32 for blocks
+	Out      Tensor // [T,H] f32, f16 or bf16
+}
+
+// Op is "embedding".
+func (c *EmbeddingCall) Op() string { return "embedding" }
+
+// Run gives the call to b.
+func (c *EmbeddingCall) Run(b Backend) error { return b.Embedding(c) }
+
+// Infer checks the call and describes Out.
+func (c *EmbeddingCall) Infer() error {
+	k := checker{op: c.Op()}
+	ok := k.tensor("ids", &c.IDs, 1, I32)
+	ok = k.weight(&c.Weight) && ok
+	if !ok {
+		return k.err()
+	}
+	out := c.OutDType
+	switch {
+	case out != Invalid:
+	case c.Out.Valid():
+		out = c.Out.DType
+	case c.Weight.DType.Quantised():
+		out = F32
+	default:
+		out = c.Weight.DType
+	}
+	if !out.Float() {
+		k.add(ErrDType, "out_dtype", "float32, float16 or bfloat16", "%v", out)
+	}
+	k.packed("ids", &c.IDs)
+	k.unitLast("weight", &c.Weight)
+	if k.ok() {
+		k.output("out", &c.Out, out, c.IDs.Shape[0], c.Weight.Shape[1]*c.Weight.DType.BlockLen())
+	}
+	return k.err()
+}
+
+// MergeLSECall joins attention over two disjoint sets of keys. With natural logs, m = max(a, b):
+//
+//	lse = m + ln(exp(a-m) + exp(b-m)),  out = outA·exp(a-lse) + outB·exp(b-lse)
+//
+// Two LSEs of -inf give 0 and -inf. Ye et al., "FlashInfer", 2025, section 2.2 (the attention state's ⊕).
+type MergeLSECall struct {
+	OutA, OutB Tensor // [T,H,D]
+	LSEA, LSEB Tensor // [T,H] f32
+	Out        Tensor // [T,H,D]
+	LSE        Tensor // [T,H] f32
+}
+
+// Op is "merge_lse".
+func (c *MergeLSECall) Op() string { return "merge_lse" }
+
+// Run gives the call to b.
+func (c *MergeLSECall) Run(b Backend) error { return b.MergeLSE(c) }
+
+// Infer checks the call and describes Out and LSE.
+func (c *MergeLSECall) Infer() error {
+	k := checker{op: c.Op()}
+	ok := k.tensor("out_a", &c.OutA, 3, F32, F16, BF16)
+	ok = k.tensor("out_b", &c.OutB, 3, c.OutA.DType) && ok
+	ok = k.tensor("lse_a", &c.LSEA, 2, F32) && ok
+	ok = k.tensor("lse_b", &c.LSEB, 2, F32) && ok
+	if !ok {
+		return k.err()
+	}
+	t, h, d := c.OutA.Shape[0], c.OutA.Shape[1], c.OutA.Shape[2]
+	k.shape("out_b", &c.OutB, t, h, d)
+	k.shape("lse_a", &c.LSEA, t, h)
+	k.shape("lse_b", &c.LSEB, t, h)
+	k.unitLast("out_a", &c.OutA)
+	k.unitLast("out_b", &c.OutB)
+	k.unitLast("lse_a", &c.LSEA)
+	k.unitLast("lse_b", &c.LSEB)
+	if k.ok() {
+		k.output("out", &c.Out, c.OutA.DType, t, h, d)
+		k.output("lse", &c.LSE, F32, t, h)
+	}
+	return k.err()
+}
