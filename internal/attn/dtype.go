@@ -26,6 +26,13 @@ const (
 	Q4_K
 	Q5_K
 	Q6_K
+	// Types that no operand takes, known so that errors can name them.
+	F64
+	I8
+	U64
+	Int // Go's int
+	Bool
+	Other
 	numDTypes
 )
 
@@ -39,6 +46,8 @@ var dtypes = [numDTypes]struct {
 	U8: {"uint8", 1, 1}, U16: {"uint16", 2, 1}, I32: {"int32", 4, 1}, U32: {"uint32", 4, 1}, I64: {"int64", 8, 1},
 	Q8_0: {"q8_0", 34, 32}, Q4_0: {"q4_0", 18, 32}, Q4_1: {"q4_1", 20, 32}, Q5_0: {"q5_0", 22, 32}, Q5_1: {"q5_1", 24, 32},
 	Q4_K: {"q4_K", 144, 256}, Q5_K: {"q5_K", 176, 256}, Q6_K: {"q6_K", 210, 256},
+	F64: {"float64", 8, 1}, I8: {"int8", 1, 1}, U64: {"uint64", 8, 1}, Int: {"int", 8, 1}, Bool: {"bool", 1, 1},
+	Other: {"another type", 1, 1},
 }
 
 // String gives the dtype's name, e.g. "bfloat16".

@@ -1,0 +1,234 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/cpu"
+)
+
+var (
+	_ gorgonia.SDOp = (*op[attn.DecodeCall, *attn.DecodeCall])(nil)
+	_ Planned       = (*op[attn.DecodeCall, *attn.DecodeCall])(nil)
+)
+
+/* building */
+
+// Arity is the number of operands.
+func (o *op[C, P]) Arity() int { return len(o.in) }
+
+// Type is made afresh on each call: Gorgonia gives function types back to a pool.
+func (o *op[C, P]) Type() hm.Type { return fnType(o.desc, o.plan[0].Tensor) }
+
+func fnType(in []attn.Tensor, out attn.Tensor) hm.Type {
+	ts := make([]hm.Type, 0, len(in)+1)
+	for _, t := range append(append([]attn.Tensor{}, in...), out) {
+		if t.Rank == 0 {
+			ts = append(ts, Dtype(t.DType))
+		} else {
+			ts = append(ts, gorgonia.TensorType{Dims: t.Rank, Of: Dtype(t.DType)})
+		}
+	}
+	return hm.NewFnType(ts...)
+}
+
+// InferShape checks the op for operands of these shapes.
+func (o *op[C, P]) InferShape(ds ...gorgonia.DimSizer) (tensor.Shape, error) {
+	in, err := reshaped(o.String(), o.desc, ds)
+	if err != nil {
+		return nil, err
+	}
+	rs, err := o.Plan(in)
+	if err != nil {
+		return nil, err
+	}
+	return tensor.Shape(rs[0].Shape[:rs[0].Rank]).Clone(), nil
+}
+
+// reshaped gives the operands' descriptions other shapes.
+func reshaped(name string, desc []attn.Tensor, ds []gorgonia.DimSizer) ([]attn.Tensor, error) {
+	if len(ds) != len(desc) {
+		return nil, attn.Errorf(ErrArgument, name, "operands", fmt.Sprint(len(desc)), "%d", len(ds))
+	}
+	in := make([]attn.Tensor, len(ds))
+	for i, d := range ds {
+		s, ok := d.(tensor.Shape)
+		if !ok {
+			return nil, attn.Errorf(ErrShape, name, "operands", "a shape", "%T", d)
+		}
+		in[i] = attn.Of(desc[i].DType, s...)
+	}
+	return in, nil
+}
+
+// graphOf gives the one graph of all nodes.
+func graphOf(name string, args []string, nodes []*gorgonia.Node) (*gorgonia.ExprGraph, error) {
+	var g *gorgonia.ExprGraph
+	var errs []error
+	for i, n := range nodes {
+		switch {
+		case n == nil || n == missing:
+			errs = append(errs, attn.Errorf(ErrArgument, name, args[i], "a node", "nil"))
+		case n.Graph() == nil:
+			errs = append(errs, attn.Errorf(ErrArgument, name, args[i], "a node of a graph", "a node without a graph"))
+		case g == nil:
+			g = n.Graph()
+		case n.Graph() != g:
+			errs = append(errs, attn.Errorf(ErrArgument, name, args[i], "a node of the first argument's graph", "a node of another graph"))
+		}
+	}
+	return g, errors.Join(errs...)
+}
+
+var serials atomic.Uint64
+
+// addUnique puts o into g with a serial number that makes the node's hash new there: Gorgonia takes nodes with one 32-bit
+// hash for the same node, while building and again while compiling.
+func addUnique(g *gorgonia.ExprGraph, o gorgonia.Op, serial *uint64, nodes []*gorgonia.Node) (*gorgonia.Node, error) {
+	seen := make(map[uint32]bool, len(g.AllNodes()))
+	for _, n := range g.AllNodes() {
+		seen[n.Hashcode()] = true
+	}
+	ds := make([]gorgonia.DimSizer, len(nodes))
+	for i, n := range nodes {
+		ds[i] = n.Shape()
+	}
+	shape, err := o.InferShape(ds...)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		*serial = serials.Add(1)
+		trial := gorgonia.NewUniqueNode(gorgonia.WithType(o.Type().(*hm.FunctionType).Ret(true)), gorgonia.WithOp(o),
+			gorgonia.WithChildren(nodes), gorgonia.WithShape(shape...))
+		if !seen[trial.Hashcode()] {
+			return gorgonia.ApplyOp(o, nodes...)
+		}
+	}
+}
+
+// WriteHash writes every attribute, the prototype whole, and the serial number.
+func (o *op[C, P]) WriteHash(h hash.Hash) {
+	fmt.Fprintf(h, "gaze.%s %v %+v %d", P(&o.proto).Op(), o.names(), o.proto, o.serial)
+}
+
+// Hashcode is WriteHash in 32 bits.
+func (o *op[C, P]) Hashcode() uint32 { return hashcode(o) }
+
+func hashcode(o gorgonia.Op) uint32 {
+	h := fnv.New32a()
+	o.WriteHash(h)
+	return h.Sum32()
+}
+
+// String is the op's name.
+func (o *op[C, P]) String() string { return P(&o.proto).Op() }
+
+/* analysis */
+
+// ReturnsPtr is true: outputs are not copied.
+func (o *op[C, P]) ReturnsPtr() bool { return true }
+
+// CallsExtern is false: with true the TapeMachine would allocate Go memory for the output on every run.
+func (o *op[C, P]) CallsExtern() bool { return false }
+
+// OverwritesInput is -1, also for ops that write in place: what they return is what they were given.
+func (o *op[C, P]) OverwritesInput() int { return -1 }
+
+// DiffWRT is all false: gaze is for inference.
+func (o *op[C, P]) DiffWRT(inputs int) []bool { return make([]bool, inputs) }
+
+// SymDiff refuses.
+func (o *op[C, P]) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorgonia.Nodes, error) {
+	return nil, noGradient(o.String())
+}
+
+func noGradient(name string) error {
+	return attn.Errorf(ErrUnsupported, name, "", "an op with a gradient", "an inference-only op")
+}
+
+/* running */
+
+// Do runs the op on the backend that owns the operands and returns a fresh header over memory that the op owns.
+func (o *op[C, P]) Do(vals ...gorgonia.Value) (v gorgonia.Value, err error) {
+	name := P(&o.proto).Op()
+	defer recovered(name, &err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tape == nil {
+		if err := o.newTape(); err != nil {
+			return nil, err
+		}
+	}
+	t := o.tape
+	if len(vals) != len(t.in) {
+		return nil, attn.Errorf(ErrArgument, name, "operands", fmt.Sprint(len(t.in)), "%d", len(vals))
+	}
+	for i, v := range vals {
+		if t.in[i], err = View(name, o.in[i].name, v); err != nil {
+			return nil, err
+		}
+		if r := aliased(o.plan, i); r >= 0 {
+			t.vals[r] = v.(*tensor.Dense)
+		}
+	}
+	if err := t.call.Bind(t.in, t.out); err != nil {
+		return nil, err
+	}
+	if err := t.call.Run(cpu.Default()); err != nil {
+		return nil, err
+	}
+	return t.vals[0].ShallowClone(), nil
+}
+
+func aliased(plan []Result, operand int) int {
+	for i := range plan {
+		if plan[i].Alias == operand {
+			return i
+		}
+	}
+	return -1
+}
+
+// newTape allocates the outputs that the op owns.
+func (o *op[C, P]) newTape() error {
+	t := &tape{call: o.NewCall(), in: make([]attn.Tensor, len(o.in)), out: make([]attn.Tensor, len(o.plan)), vals: make([]*tensor.Dense, len(o.plan))}
+	for i, r := range o.plan {
+		if r.Alias >= 0 || !r.Wanted {
+			continue
+		}
+		t.vals[i] = Alloc(r.Tensor)
+		var err error
+		if t.out[i], err = View(P(&o.proto).Op(), "out", t.vals[i]); err != nil {
+			return err
+		}
+	}
+	o.tape = t
+	return nil
+}
+
+// last gives result i of the last Do.
+func (o *op[C, P]) last(i int) *tensor.Dense {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tape == nil {
+		return nil
+	}
+	return o.tape.vals[i]
+}
+
+// recovered turns a panic into an error: Gorgonia runs ops in a goroutine of its own, where a panic ends the process.
+func recovered(name string, err *error) {
+	if r := recover(); r != nil {
+		*err = &Error{Kind: ErrArgument, Op: name, Got: fmt.Sprintf("a panic: %v\n%s", r, debug.Stack()), Want: "operands that it can run on"}
+	}
+}
