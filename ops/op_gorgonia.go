@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -108,12 +109,22 @@ func addUnique(g *gorgonia.ExprGraph, o gorgonia.Op, serial *uint64, nodes []*go
 	}
 	for {
 		*serial = serials.Add(1)
-		trial := gorgonia.NewUniqueNode(gorgonia.WithType(o.Type().(*hm.FunctionType).Ret(true)), gorgonia.WithOp(o),
-			gorgonia.WithChildren(nodes), gorgonia.WithShape(shape...))
-		if !seen[trial.Hashcode()] {
+		if !seen[nodeHash(o, shape, nodes)] {
 			return gorgonia.ApplyOp(o, nodes...)
 		}
 	}
+}
+
+// nodeHash is what gorgonia.Node.Hashcode will be for a node of o, which can't be asked before it is in a graph.
+func nodeHash(o gorgonia.Op, shape tensor.Shape, children []*gorgonia.Node) uint32 {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%v%v", o.Type().(*hm.FunctionType).Ret(true), shape)
+	o.WriteHash(h)
+	h.Write([]byte{byte(len(children))})
+	for _, c := range children {
+		h.Write(binary.LittleEndian.AppendUint32(nil, c.Hashcode()))
+	}
+	return h.Sum32()
 }
 
 // WriteHash writes every attribute, the prototype whole, and the serial number.

@@ -114,7 +114,9 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 				l += w
 				for d, x := range v[j*p.dvo : (j+1)*p.dvo] {
 					o[d] += w * x
-					maxV = math.Max(maxV, math.Abs(x))
+					if a := math.Abs(x); a > maxV && !math.IsInf(a, 0) {
+						maxV = a
+					}
 				}
 			}
 			if p.sinks != nil && !math.IsInf(p.sinks[h], -1) {

@@ -139,7 +139,9 @@ func (p *problem) absorb(part []state, q [][]float64, r *request, g int, keys []
 			sum[x] = sum[x]*shrink + w
 			for d := range v {
 				part[x].mean[d] = part[x].mean[d]*shrink + w*v[d]
-				part[x].maxV = math.Max(part[x].maxV, math.Abs(v[d]))
+				if a := math.Abs(v[d]); a > part[x].maxV && !math.IsInf(a, 0) {
+					part[x].maxV = a
+				}
 			}
 		}
 	}
