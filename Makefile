@@ -1,0 +1,57 @@
+# gaze: everything a developer or CI runs. `make help` lists it.
+
+GO      ?= go
+PYTHON  ?= python3
+PROMPT  ?= Why is the sky blue? Answer in two sentences.
+ARGS    ?=
+TARGETS ?= linux/amd64 linux/arm64 darwin/arm64 windows/amd64
+
+# MODEL=path uses another GGUF file; otherwise the pinned one is fetched once into .cache/models.
+ifdef MODEL
+model = $(MODEL)
+fetch = @:
+else
+model = .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
+fetch = @$(PYTHON) scripts/fetch_model.py > /dev/null
+endif
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: demo
+demo: model ## fetch the model and stream an answer; PROMPT=…, MODEL=path, ARGS='-temp 0.8'
+	$(GO) run ./examples/llama -model $(model) $(ARGS) -p "$(PROMPT)"
+
+.PHONY: test
+test: model ## run every test that needs no GPU, the model's too
+	GAZE_MODEL=$(abspath $(model)) GAZE_REQUIRE_MODEL=1 $(GO) test ./...
+
+.PHONY: model
+model: ## fetch the model
+	$(fetch)
+
+.PHONY: check
+check: ## gofmt, vet (on every target, and without assembly), staticcheck
+	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
+	@for t in $(TARGETS); do echo "vet $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) vet ./... || exit 1; done
+	$(GO) vet -tags purego ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: race
+race: ## the concurrent parts under the race detector
+	$(GO) test -race ./internal/cpu ./ops ./graph
+
+.PHONY: purego
+purego: ## the portable code paths
+	$(GO) test -tags purego ./internal/...
+
+.PHONY: bench
+bench: model ## every benchmark of the top package
+	GAZE_MODEL=$(abspath $(model)) $(GO) test -bench . -run '^$$' .
+
+.PHONY: size
+size: ## lines of Go per folder, tests apart
+	@for d in $$(git ls-files '*.go' | xargs -n1 dirname | sort -u); do \
+		printf '%-32s %6d %6d\n' $$d $$(ls $$d/*.go | grep -v _test.go | xargs cat 2>/dev/null | wc -l) \
+			$$(ls $$d/*_test.go 2>/dev/null | xargs cat 2>/dev/null | wc -l); done
