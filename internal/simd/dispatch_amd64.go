@@ -54,17 +54,19 @@ func expSum(s []float32, m float32) float32 {
 	return expSumGo(s, m)
 }
 
-// dotRows covers q with the tallest tiles that fit and k in groups of four rows; what remains of k is computed as the last four
-// rows again when there are that many, else row by row.
+// dotRows covers q with the tallest tiles that fit and k in groups of four rows. What remains of k is computed as the last four
+// rows again where there are that many, else as four times the same row: so every result is added up in the same order.
 func dotRows(dst []float32, ldd int, q []float32, ldq, nq int, k []float32, ldk, nk, d int) {
 	if active == Portable {
 		dotRowsGo(dst, ldd, q, ldq, nq, k, ldk, nk, d)
 		return
 	}
 	if nk < 4 {
+		var four [4]float32
 		for i := range nq {
 			for j := range nk {
-				dst[i*ldd+j] = dot(q[i*ldq:][:d], k[j*ldk:][:d])
+				dotTile(four[:], 4, q[i*ldq:], ldq, 1, k[j*ldk:], 0, 1, d)
+				dst[i*ldd+j] = four[0]
 			}
 		}
 		return

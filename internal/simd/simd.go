@@ -55,7 +55,8 @@ func ExpSumInPlace(s []float32, m float32) (sum float32) {
 }
 
 // DotRows multiplies the rows of q [nq, d] with those of k [nk, d]: dst[i*ldd+j] = Σ_c q[i*ldq+c]·k[j*ldk+c], the tile Q·Kᵀ of
-// attention and, with weights for k, a linear layer. dst [nq, nk] must not overlap q or k. d = 0 gives zeros.
+// attention and, with weights for k, a linear layer. dst [nq, nk] must not overlap q or k. d = 0 gives zeros. Under one
+// instruction set an element depends on its two rows alone: not on nq, nk, the strides or its place, down to the last bit.
 func DotRows(dst []float32, ldd int, q []float32, ldq, nq int, k []float32, ldk, nk int, d int) {
 	if nq == 0 || nk == 0 {
 		return
@@ -72,7 +73,8 @@ func DotRows(dst []float32, ldd int, q []float32, ldq, nq int, k []float32, ldk,
 
 // AxpyRows adds the rows of v [nk, d] weighted by p [nq, nk] to o [nq, d]: o[i*ldo+c] += Σ_j p[i*ldp+j]·v[j*ldv+c], the tile P·V
 // of attention. Every row of v is read, weight zero or not, so rows that must not count have to hold finite values. o must not
-// overlap p or v.
+// overlap p or v. As in DotRows an element depends on its operands alone; the rows of v may also be added by several calls in
+// turn, with the same bits.
 func AxpyRows(o []float32, ldo, nq int, p []float32, ldp int, v []float32, ldv, nk, d int) {
 	if nq == 0 || nk == 0 || d == 0 {
 		return

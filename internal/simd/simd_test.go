@@ -264,6 +264,36 @@ func TestDotRows(t *testing.T) {
 	})
 }
 
+// A row's result must not depend on what it is computed with: a batch gives each request the bits it gets alone.
+func TestRowsDoNotDependOnTheBatch(t *testing.T) {
+	eachISA(t, func(t *testing.T, r *rand.Rand) {
+		for _, d := range []int{1, 33, 64, 100} {
+			const nq, nk = 17, 11
+			q, k, v := matrix(r, nq, d, d).v, matrix(r, nk, d, d).v, matrix(r, nk, d, d).v
+			all, out := make([]float32, nq*nk), make([]float32, nq*d)
+			DotRows(all, nk, q, d, nq, k, d, nk, d)
+			AxpyRows(out, d, nq, all, nk, v, d, nk, d)
+			for n := 1; n <= nq; n++ {
+				for m := 1; m <= nk; m++ {
+					part := make([]float32, n*m)
+					DotRows(part, m, q[(nq-n)*d:], d, n, k[(nk-m)*d:], d, m, d)
+					for i, x := range part {
+						if want := all[(nq-n+i/m)*nk+nk-m+i%m]; x != want {
+							t.Fatalf("d=%d: element %d of DotRows %d×%d is %v, %v in %d×%d", d, i, n, m, x, want, nq, nk)
+						}
+					}
+					row := make([]float32, n*d)
+					AxpyRows(row, d, n, all[(nq-n)*nk:], nk, v, d, m, d)
+					AxpyRows(row, d, n, all[(nq-n)*nk+m:], nk, v[m*d:], d, nk-m, d)
+					if !slices.Equal(row, out[(nq-n)*d:]) {
+						t.Fatalf("d=%d: AxpyRows of %d rows, %d and %d keys at a time, differs from %d rows, %d keys", d, n, m, nk-m, nq, nk)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestAxpyRows(t *testing.T) {
 	eachISA(t, func(t *testing.T, r *rand.Rand) {
 		check := func(nq, nk, d int) {
