@@ -1,0 +1,201 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/simd"
+)
+
+// flash is the running softmax of one tile and KV head. Row i·G+g is query i of the tile, head g of the group.
+type flash struct {
+	rows, dqk, dvo int
+	block          int       // keys at a time
+	q              []float32 // [rows, dqk]
+	o              []float32 // [rows, dvo] Σ exp(s-m)·v so far
+	m, l           []float32 // [rows] largest s, Σ exp(s-m)
+	s              []float32 // [rows, block] s, then exp(s-m)
+	kv             []float32 // [block, dqk or dvo] K or V as float32
+
+	settled bool
+	oSum    []float32 // what settle took from o and l
+	lSum    []float32
+}
+
+// blockKeys makes a block of K or V in float32 fit in a core's first cache beside the rest.
+func blockKeys(d int) int { return min(max(8192/d/16*16, 16), 128) }
+
+func (f *flash) init(s *scratch, a *attention, t *tile) {
+	f.rows, f.dqk, f.dvo = t.tokens*a.group, a.dqk, a.dvo
+	f.block = blockKeys(max(a.dqk, a.dvo))
+	f.q, f.o = s.floats(f.rows*f.dqk), s.floats(f.rows*f.dvo)
+	f.m, f.l = s.floats(f.rows), s.floats(f.rows)
+	f.s = s.floats(f.rows * f.block)
+	f.kv = s.floats(f.block * max(f.dqk, f.dvo))
+	f.settled = false
+	clear(f.o)
+	clear(f.l)
+	for i := range f.m {
+		f.m[i] = float32(math.Inf(-1))
+	}
+}
+
+func (f *flash) loadQueries(a *attention, r *request, t *tile, head int) {
+	q := &a.query
+	for i := range t.tokens {
+		at := r.q + (t.first+i)*q.Stride[0] + head*a.group*q.Stride[1]
+		loadRows(f.q[i*a.group*f.dqk:], q.DType, q.At(at), q.Stride[1], a.group, f.dqk)
+	}
+}
+
+// walk takes in the keys from ≤ j < to.
+func (f *flash) walk(s *scratch, a *attention, r *request, t *tile, head, from, to int) {
+	next := from + settleLen
+	for j := from; j < to; j += f.block {
+		if j >= next {
+			f.settle(s)
+			next += settleLen
+		}
+		f.step(a, r, t, head, j, min(f.block, to-j))
+	}
+	if f.settled {
+		f.settle(s)
+		f.o, f.l = f.oSum, f.lSum
+	}
+}
+
+// settle moves the sums so far aside, so that none has more terms than some thousand and float32 stays exact enough over a
+// hundred thousand keys. Both parts share m.
+func (f *flash) settle(s *scratch) {
+	if !f.settled {
+		f.settled = true
+		f.oSum, f.lSum = s.floats(len(f.o)), s.floats(len(f.l))
+		copy(f.oSum, f.o)
+		copy(f.lSum, f.l)
+	} else {
+		simd.Axpy(1, f.o, f.oSum)
+		simd.Axpy(1, f.l, f.lSum)
+	}
+	clear(f.o)
+	clear(f.l)
+}
+
+// step takes in n keys from j on.
+func (f *flash) step(a *attention, r *request, t *tile, head, j, n int) {
+	k, ld := a.rowsOf(f.kv, &a.key, t.request, r.k, head, j, n, f.dqk)
+	simd.DotRows(f.s, f.block, f.q, f.dqk, f.rows, k, ld, n, f.dqk)
+	drafts := n // the first key of the block that the mask rules
+	if a.masked() {
+		drafts = min(max(r.keys-r.queries-j, 0), n)
+	}
+	whole := drafts == n // every row sees every key
+	for i := range t.tokens {
+		from, to := a.sees(r, t.first+i)
+		from, to = min(max(from-j, 0), n), min(max(to-j, 0), n)
+		whole = whole && from == 0 && to == n
+		for g := range a.group {
+			row := i*a.group + g
+			p := f.s[row*f.block:][:n]
+			if from >= to {
+				clear(p)
+				continue
+			}
+			clear(p[:from])
+			clear(p[to:])
+			simd.Scale(a.c1, p[from:to])
+			for c := max(drafts, from); c < to; c++ {
+				if !a.allowed(t.request, r, t.first+i, j+c) {
+					p[c] = float32(math.Inf(-1))
+				}
+			}
+			f.softmax(row, p[from:to])
+		}
+	}
+	v, ld := a.rowsOf(f.kv, &a.value, t.request, r.v, head, j, n, f.dvo)
+	if whole || finite(v, ld, n, f.dvo) {
+		simd.AxpyRows(f.o, f.dvo, f.rows, f.s, f.block, v, ld, n, f.dvo)
+		return
+	}
+	// A weight of 0 does not undo a NaN: each row may only touch what it sees.
+	for i := range t.tokens {
+		from, to := a.sees(r, t.first+i)
+		from, to = min(max(from-j, 0), n), min(max(to-j, 0), n)
+		for c := from; c < to; c++ {
+			if c >= drafts && !a.allowed(t.request, r, t.first+i, j+c) {
+				continue
+			}
+			at := i * a.group
+			simd.AxpyRows(f.o[at*f.dvo:], f.dvo, a.group, f.s[at*f.block+c:], f.block, v[c*ld:], ld, 1, f.dvo)
+		}
+	}
+}
+
+// softmax turns a row's scores s into weights and brings its sums to the new maximum.
+func (f *flash) softmax(row int, s []float32) {
+	old := f.m[row]
+	m := max(old, simd.Max(s))
+	if math.IsInf(float64(m), -1) { // no key so far
+		clear(s)
+		return
+	}
+	if m != old {
+		f.m[row] = m
+		if !math.IsInf(float64(old), -1) {
+			w := exp(old - m)
+			f.l[row] *= w
+			simd.Scale(w, f.o[row*f.dvo:][:f.dvo])
+			if f.settled {
+				f.lSum[row] *= w
+				simd.Scale(w, f.oSum[row*f.dvo:][:f.dvo])
+			}
+		}
+	}
+	f.l[row] += simd.ExpSumInPlace(s, m)
+}
+
+// finite tells whether n rows hold neither NaN nor Inf; huge values may count as such.
+func finite(v []float32, ld, n, d int) bool {
+	var sum float32
+	if ld == d {
+		sum = simd.Dot(v[:n*d], v)
+	} else {
+		for i := range n {
+			sum += simd.Dot(v[i*ld:][:d], v[i*ld:])
+		}
+	}
+	return !math.IsNaN(float64(sum)) && !math.IsInf(float64(sum), 0)
+}
+
+// rowsOf gives n keys or values of one request and head from position j on as float32, and the distance of their rows: in place
+// where they are float32 and evenly spaced, else in buf. base is where position 0 of a ragged tensor lies.
+func (a *attention) rowsOf(buf []float32, t *attn.Tensor, b, base, head, j, n, d int) (rows []float32, ld int) {
+	if !a.tables.Valid() {
+		at := base + j*t.Stride[0] + head*t.Stride[1]
+		return someRows(buf, t, at, t.Stride[0], n, d)
+	}
+	size := t.Shape[2]
+	table := slice[int32](a.tables.At(b*a.tables.Stride[0]), (j+n-1)/size+1)
+	page, slot := j/size, j%size
+	at := int(table[page])*t.Stride[0] + head*t.Stride[1] + slot*t.Stride[2]
+	if slot+n <= size {
+		return someRows(buf, t, at, t.Stride[2], n, d)
+	}
+	for done := 0; done < n; {
+		m := min(size-slot, n-done)
+		loadRows(buf[done*d:], t.DType, t.At(at), t.Stride[2], m, d)
+		if done += m; done < n {
+			page, slot = page+1, 0
+			at = int(table[page])*t.Stride[0] + head*t.Stride[1]
+		}
+	}
+	return buf[:n*d], d
+}
+
+// someRows gives n evenly spaced rows of d elements.
+func someRows(buf []float32, t *attn.Tensor, at, stride, n, d int) (rows []float32, ld int) {
+	if t.DType == attn.F32 && stride >= d {
+		return f32(t, at, (n-1)*stride+d), stride
+	}
+	loadRows(buf, t.DType, t.At(at), stride, n, d)
+	return buf[:n*d], d
+}
