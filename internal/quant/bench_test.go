@@ -1,0 +1,91 @@
+package quant
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/simd"
+)
+
+// A benchmark runs a product with each of a number of goroutines taking an equal share of the rows, in ISA after ISA.
+
+func eachBenchISA(b *testing.B, name string, f func(b *testing.B)) {
+	for _, isa := range simd.Available() {
+		b.Run(fmt.Sprintf("%s/isa=%v", name, isa), func(b *testing.B) {
+			defer simd.Use(isa)()
+			f(b)
+		})
+	}
+}
+
+// layer is a linear layer of random weights, and which of its shapes it is.
+func layer(r *rand.Rand, d attn.DType, out, in int) *Weights {
+	w := &Weights{DType: d, Stride: in / d.BlockLen() * d.Size(), In: in}
+	w.Data = make([]byte, out*w.Stride)
+	fill(r, d, w.Data)
+	return w
+}
+
+func (w *Weights) out() int { return len(w.Data) / w.Stride }
+
+// BenchmarkMatVec multiplies one token with one layer on one thread: the kernels by themselves, from cache or memory.
+func BenchmarkMatVec(b *testing.B) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, d := range allTypes {
+		for _, s := range []struct{ rows, in int }{{576, 768}, {49152, 768}} {
+			w := layer(r, d, s.rows, s.in)
+			x, y, scratch := activations(r, 1, s.in, s.in), make([]float32, s.rows), make([]float32, ScratchLen(s.in))
+			eachBenchISA(b, fmt.Sprintf("dtype=%v/rows=%d/in=%d", d, s.rows, s.in), func(b *testing.B) {
+				for b.Loop() {
+					MatMul(y, s.rows, x, s.in, 1, w, 0, s.rows, scratch)
+				}
+				b.ReportMetric(float64(len(w.Data))*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GB/s")
+				b.ReportMetric(2*float64(s.rows*s.in)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+			})
+		}
+	}
+}
+
+// BenchmarkSmolLM2 runs all the linear layers of SmolLM2-135M: 30 times Q, K, V, O, gate, up and down, and the head, for the last
+// token alone when there are several.
+func BenchmarkSmolLM2(b *testing.B) {
+	const layers, hidden, kv, mlp, vocab = 30, 576, 192, 1536, 49152
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, d := range []attn.DType{attn.Q4_1, attn.Q4_0, attn.Q5_1, attn.Q8_0, attn.BF16} {
+		var model []*Weights
+		for range layers {
+			for _, s := range [][2]int{{hidden, hidden}, {kv, hidden}, {kv, hidden}, {hidden, hidden}, {mlp, hidden}, {mlp, hidden}, {hidden, mlp}} {
+				model = append(model, layer(r, d, s[0], s[1]))
+			}
+		}
+		head := layer(r, attn.Q8_0, vocab, hidden)
+		for _, tokens := range []int{1, 2, 3, 4, 8, 512} {
+			x, y := activations(r, tokens, mlp, mlp), make([]float32, max(tokens*mlp, vocab))
+			for _, threads := range []int{1, 2} {
+				scratch := make([]float32, threads*ScratchLen(mlp))
+				run := func(w *Weights, x []float32, tokens int) {
+					var wait sync.WaitGroup
+					for i := range threads {
+						wait.Go(func() {
+							n := w.out()
+							MatMul(y, n, x, mlp, tokens, w, n*i/threads, n*(i+1)/threads, scratch[i*ScratchLen(mlp):])
+						})
+					}
+					wait.Wait()
+				}
+				eachBenchISA(b, fmt.Sprintf("dtype=%v/tokens=%d/threads=%d", d, tokens, threads), func(b *testing.B) {
+					for b.Loop() {
+						for _, w := range model {
+							run(w, x, tokens)
+						}
+						run(head, x[(tokens-1)*mlp:], 1)
+					}
+					b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+				})
+			}
+		}
+	}
+}
