@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/quant"
 )
 
 // embeddingTask gathers rows of a table, a share of the tokens an item.
@@ -38,7 +39,8 @@ func (e *embeddingTask) run(s *scratch, item int) {
 	s.reset()
 	buf := s.floats(n)
 	for t := from; t < to; t++ {
-		loadWeights(buf, &c.Weight, integer(&c.IDs, t))
+		w := c.Weight.At(integer(&c.IDs, t) * c.Weight.Stride[0])
+		quant.Dequantize(c.Weight.DType, buf, slice[byte](w, c.Weight.Shape[1]*c.Weight.DType.Size()))
 		store(c.Out.At(t*n), c.Out.DType, buf)
 	}
 }

@@ -3,7 +3,6 @@ package cpu
 import (
 	"math"
 
-	"github.com/gaze-ml/gaze/internal/attn"
 	"github.com/gaze-ml/gaze/internal/simd"
 )
 
@@ -17,6 +16,7 @@ type flash struct {
 	s              []float32 // [rows, block] s, then exp(s-m)
 	kv             []float32 // [block, dqk or dvo] K or V as float32
 
+	end     int // of the keys
 	settled bool
 	oSum    []float32 // what settle took from o and l
 	lSum    []float32
@@ -50,6 +50,7 @@ func (f *flash) loadQueries(a *attention, r *request, t *tile, head int) {
 
 // walk takes in the keys from ≤ j < to.
 func (f *flash) walk(s *scratch, a *attention, r *request, t *tile, head, from, to int) {
+	f.end = to
 	next := from + settleLen
 	for j := from; j < to; j += f.block {
 		if j >= next {
@@ -82,7 +83,9 @@ func (f *flash) settle(s *scratch) {
 
 // step takes in n keys from j on.
 func (f *flash) step(a *attention, r *request, t *tile, head, j, n int) {
-	k, ld := a.rowsOf(f.kv, &a.key, t.request, r.k, head, j, n, f.dqk)
+	keys, values := a.places(&a.key, t.request, r.k, head, j, n), a.places(&a.value, t.request, r.v, head, j, n)
+	values.prefetch(f.dvo)
+	k, ld := keys.rows(f.kv, f.dqk)
 	simd.DotRows(f.s, f.block, f.q, f.dqk, f.rows, k, ld, n, f.dqk)
 	drafts := n // the first key of the block that the mask rules
 	if a.masked() {
@@ -111,7 +114,11 @@ func (f *flash) step(a *attention, r *request, t *tile, head, j, n int) {
 			f.softmax(row, p[from:to])
 		}
 	}
-	v, ld := a.rowsOf(f.kv, &a.value, t.request, r.v, head, j, n, f.dvo)
+	if next := min(f.block, f.end-j-n); next > 0 {
+		ahead := a.places(&a.key, t.request, r.k, head, j+n, next)
+		ahead.prefetch(f.dqk)
+	}
+	v, ld := values.rows(f.kv, f.dvo)
 	if whole || finite(v, ld, n, f.dvo) {
 		simd.AxpyRows(f.o, f.dvo, f.rows, f.s, f.block, v, ld, n, f.dvo)
 		return
@@ -164,38 +171,4 @@ func finite(v []float32, ld, n, d int) bool {
 		}
 	}
 	return !math.IsNaN(float64(sum)) && !math.IsInf(float64(sum), 0)
-}
-
-// rowsOf gives n keys or values of one request and head from position j on as float32, and the distance of their rows: in place
-// where they are float32 and evenly spaced, else in buf. base is where position 0 of a ragged tensor lies.
-func (a *attention) rowsOf(buf []float32, t *attn.Tensor, b, base, head, j, n, d int) (rows []float32, ld int) {
-	if !a.tables.Valid() {
-		at := base + j*t.Stride[0] + head*t.Stride[1]
-		return someRows(buf, t, at, t.Stride[0], n, d)
-	}
-	size := t.Shape[2]
-	table := slice[int32](a.tables.At(b*a.tables.Stride[0]), (j+n-1)/size+1)
-	page, slot := j/size, j%size
-	at := int(table[page])*t.Stride[0] + head*t.Stride[1] + slot*t.Stride[2]
-	if slot+n <= size {
-		return someRows(buf, t, at, t.Stride[2], n, d)
-	}
-	for done := 0; done < n; {
-		m := min(size-slot, n-done)
-		loadRows(buf[done*d:], t.DType, t.At(at), t.Stride[2], m, d)
-		if done += m; done < n {
-			page, slot = page+1, 0
-			at = int(table[page])*t.Stride[0] + head*t.Stride[1]
-		}
-	}
-	return buf[:n*d], d
-}
-
-// someRows gives n evenly spaced rows of d elements.
-func someRows(buf []float32, t *attn.Tensor, at, stride, n, d int) (rows []float32, ld int) {
-	if t.DType == attn.F32 && stride >= d {
-		return f32(t, at, (n-1)*stride+d), stride
-	}
-	loadRows(buf, t.DType, t.At(at), stride, n, d)
-	return buf[:n*d], d
 }

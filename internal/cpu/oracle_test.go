@@ -7,7 +7,7 @@ import (
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// pastOf is one request of a test: its queries [L][Hq][Dqk], keys and values [S][Hkv][D·].
+// requestData is one request of a test: its queries [L][Hq][Dqk], keys and values [S][Hkv][D·].
 type requestData struct {
 	q, k, v [][][]float64
 }

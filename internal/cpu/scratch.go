@@ -8,7 +8,7 @@ type scratch struct {
 }
 
 // line is the number of float32 in a cache line; every slice that floats gives starts on one.
-const line = 16
+const line = lineBytes / 4
 
 // reset takes back everything that was given out. Each item starts with it.
 func (s *scratch) reset() { s.used = 0 }

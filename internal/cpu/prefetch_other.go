@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package cpu
+
+import "unsafe"
+
+func prefetchLines(unsafe.Pointer, int) {}
