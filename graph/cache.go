@@ -67,10 +67,7 @@ func NewKVCache(dev Device, cfg KVCacheConfig) (*KVCache, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := &KVCache{cfg: cfg, dev: dev, refs: make([]int32, cfg.Pages), free: make([]int32, cfg.Pages)}
-	for i := range c.free {
-		c.free[i] = int32(cfg.Pages - 1 - i)
-	}
+	c := &KVCache{cfg: cfg, dev: dev}
 	shape := []int{cfg.Pages, 2, cfg.KVHeads, cfg.PageSize, cfg.HeadDim}
 	if cfg.Layout == ops.NHD {
 		shape[2], shape[3] = shape[3], shape[2]
@@ -83,6 +80,10 @@ func NewKVCache(dev Device, cfg KVCacheConfig) (*KVCache, error) {
 		}
 		c.bases = append(c.bases, t.Ptr)
 		c.layers = append(c.layers, dense(&t))
+	}
+	c.refs, c.free = make([]int32, cfg.Pages), make([]int32, cfg.Pages)
+	for i := range c.free {
+		c.free[i] = int32(cfg.Pages - 1 - i)
 	}
 	return c, nil
 }

@@ -78,11 +78,16 @@ func newPlan(g *gorgonia.ExprGraph, outputs, keep []*gorgonia.Node) (*plan, erro
 	consumed := map[*gorgonia.Node]bool{}
 	var errs []error
 	for _, n := range order {
-		if !needed[n] || !p.has(children[n]) { // the reason why an operand can't run is enough
+		if n.Op() == nil || needed[n] && p.has(children[n]) { // the reason why an operand can't run is enough
+			if err := p.add(n, children[n]); err != nil {
+				errs = append(errs, fmt.Errorf("gaze: machine: %s: %w", describe(n), err))
+			}
+		}
+		if !needed[n] {
 			continue
 		}
-		if err := p.add(n, children[n]); err != nil {
-			errs = append(errs, fmt.Errorf("gaze: machine: %s: %w", describe(n), err))
+		if n.Op() == nil {
+			p.inputs = append(p.inputs, p.nodes[n])
 		}
 		if _, ok := n.Op().(*ops.Projection); !ok {
 			for _, c := range children[n] {
@@ -166,8 +171,7 @@ func (p *plan) add(n *gorgonia.Node, children []*gorgonia.Node) error {
 	}
 	switch op := n.Op().(type) {
 	case nil:
-		s, err := p.nodeSlot(n)
-		p.inputs = append(p.inputs, s)
+		_, err := p.nodeSlot(n)
 		return err
 	case *ops.Projection:
 		return p.addProjection(n, op, args)

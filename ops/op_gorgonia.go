@@ -71,7 +71,7 @@ func reshaped(name string, desc []attn.Tensor, ds []gorgonia.DimSizer) ([]attn.T
 	return in, nil
 }
 
-// graphOf gives the one graph of all nodes.
+// graphOf gives the one graph of all nodes. Gorgonia's constants have none until an op takes them.
 func graphOf(name string, args []string, nodes []*gorgonia.Node) (*gorgonia.ExprGraph, error) {
 	var g *gorgonia.ExprGraph
 	var errs []error
@@ -79,6 +79,7 @@ func graphOf(name string, args []string, nodes []*gorgonia.Node) (*gorgonia.Expr
 		switch {
 		case n == nil || n == missing:
 			errs = append(errs, attn.Errorf(ErrArgument, name, args[i], "a node", "nil"))
+		case n.Graph() == nil && isConstant(n):
 		case n.Graph() == nil:
 			errs = append(errs, attn.Errorf(ErrArgument, name, args[i], "a node of a graph", "a node without a graph"))
 		case g == nil:
@@ -87,7 +88,16 @@ func graphOf(name string, args []string, nodes []*gorgonia.Node) (*gorgonia.Expr
 			errs = append(errs, attn.Errorf(ErrArgument, name, args[i], "a node of the first argument's graph", "a node of another graph"))
 		}
 	}
+	if g == nil && len(errs) == 0 {
+		errs = append(errs, attn.Errorf(ErrArgument, name, args[0], "a node of a graph", "constants alone"))
+	}
 	return g, errors.Join(errs...)
+}
+
+// isConstant tells Gorgonia's constants from other ops: only they have a value.
+func isConstant(n *gorgonia.Node) bool {
+	_, ok := n.Op().(interface{ Value() gorgonia.Value })
+	return ok
 }
 
 var serials atomic.Uint64
