@@ -3,7 +3,6 @@ package opstest
 import (
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -124,7 +123,8 @@ func (c Case) Check(target Target, seed uint64) (r Result) {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(c.Name))
-	s := &session{target: target, rng: rand.New(rand.NewPCG(seed, h.Sum64()))}
+	s := &session{target: target, seed: [2]uint64{seed, h.Sum64()}}
+	s.reseed()
 	start := time.Now()
 	defer func() {
 		if p := recover(); p != nil {

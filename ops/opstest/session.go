@@ -12,12 +12,15 @@ import (
 // session is one case being tried on a target.
 type session struct {
 	target      Target
+	seed        [2]uint64
 	rng         *rand.Rand
 	fails       []string
 	unsupported []string
 	nmse        float64
-	workspace   *operand // shared by the calls of a case, where one asks for it
 }
+
+// reseed starts the case's random numbers again.
+func (s *session) reseed() { s.rng = rand.New(rand.NewPCG(s.seed[0], s.seed[1])) }
 
 func (s *session) failf(format string, a ...any) {
 	s.fails = append(s.fails, fmt.Sprintf(format, a...))
