@@ -83,7 +83,7 @@ func appendOperands[T Operand](kv KV[T]) ([]operand[attn.AppendCall], error) {
 	split := in[0].set
 	in[0].set = func(c *C, t attn.Tensor) error {
 		if t.Rank == 5 && t.Shape[1] == 1 {
-			return attn.Errorf(ErrShape, "append_kv", "kv_cache", "K and V in memory of their own, axis 1 of size 2", "%v", &t)
+			return attn.Errorf(ErrShape, "append_kv", "kv_cache", "K and V in memory of their own, axis 1 of size 2", "%s", t.String())
 		}
 		return split(c, t)
 	}

@@ -88,7 +88,7 @@ func kvOperands[C any, T Operand](op string, kv KV[T], karg, varg string, at fun
 		ragged := func(arg string, pick func(*C) *attn.Tensor) operand[C] {
 			return operand[C]{arg, func(c *C, t attn.Tensor) error {
 				if t.Rank != 3 {
-					return attn.Errorf(ErrShape, op, arg, "rank 3: [Tkv, Hkv, D]", "%v", &t)
+					return attn.Errorf(ErrShape, op, arg, "rank 3: [Tkv, Hkv, D]", "%s", t.String())
 				}
 				*pick(c) = t
 				return nil

@@ -44,16 +44,16 @@ func denseView(op, arg string, d *tensor.Dense) (attn.Tensor, error) {
 		t.Ptr = *(*unsafe.Pointer)(unsafe.Pointer(&p)) // d keeps the memory alive: Go's or a device's
 	}
 	if d.IsMasked() {
-		return t, attn.Errorf(ErrArgument, op, arg, "a tensor without a mask", "a masked %v", &t)
+		return t, attn.Errorf(ErrArgument, op, arg, "a tensor without a mask", "a masked %s", t.String())
 	}
 	if s := d.Strides(); t.Rank > 0 {
 		if len(s) != t.Rank {
-			return t, attn.Errorf(ErrShape, op, arg, "one stride per dimension", "strides %v of %v", s, &t)
+			return t, attn.Errorf(ErrShape, op, arg, "one stride per dimension", "strides %v of %s", s, t.String())
 		}
 		copy(t.Stride[:], s)
 	}
 	if last := extent(&t); last > 0 && uintptr(last*t.DType.Size()) > d.MemSize() {
-		return t, attn.Errorf(ErrShape, op, arg, fmt.Sprintf("%d elements of memory", last), "%d bytes for %v", d.MemSize(), &t)
+		return t, attn.Errorf(ErrShape, op, arg, fmt.Sprintf("%d elements of memory", last), "%d bytes for %s", d.MemSize(), t.String())
 	}
 	return t, nil
 }

@@ -78,7 +78,8 @@ func (t *Tensor) String() string {
 	if !t.Valid() {
 		return "absent"
 	}
-	return fmt.Sprintf("%v[%s]", t.DType, strings.Trim(fmt.Sprint(t.Shape[:t.Rank]), "[]"))
+	shape := append([]int(nil), t.Shape[:t.Rank]...) // a copy, so that tensors named in errors can live on the stack
+	return fmt.Sprintf("%v[%s]", t.DType, strings.Trim(fmt.Sprint(shape), "[]"))
 }
 
 // permuted gives the same memory with its dimensions in another order.
@@ -118,7 +119,7 @@ func (l Layout) String() string {
 // order, with strides that say where things lie.
 func PagedView(op, arg string, t Tensor, layout Layout) (Tensor, error) {
 	if t.Rank != 4 {
-		return Tensor{}, Errorf(ErrShape, op, arg, "rank 4: "+pagedShape(layout), "%v", &t)
+		return Tensor{}, Errorf(ErrShape, op, arg, "rank 4: "+pagedShape(layout), "%s", t.String())
 	}
 	switch layout {
 	case HND:
@@ -132,7 +133,7 @@ func PagedView(op, arg string, t Tensor, layout Layout) (Tensor, error) {
 // SplitStacked turns a stacked cache [N, 2 or 1, …] into its K and V views; with axis 1 of size 1 both are the same memory.
 func SplitStacked(op string, t Tensor, layout Layout) (k, v Tensor, err error) {
 	if t.Rank != 5 || t.Shape[1] != 1 && t.Shape[1] != 2 {
-		return k, v, Errorf(ErrShape, op, "kv_cache", "[N, 2 or 1, "+pagedShape(layout)[4:], "%v", &t)
+		return k, v, Errorf(ErrShape, op, "kv_cache", "[N, 2 or 1, "+pagedShape(layout)[4:], "%s", t.String())
 	}
 	if k, err = PagedView(op, "kv_cache", t.permuted(0, 2, 3, 4), layout); err != nil {
 		return k, v, err
