@@ -56,9 +56,9 @@ type tile struct {
 }
 
 const (
-	tileRows  = 128  // rows of a tile: with their outputs they fit in a core's second cache
-	minSplit  = 256  // keys; below, the merge costs more than it brings
-	settleLen = 1024 // keys after which a long sum starts anew, see flash.settle
+	tileRows  = 128 // rows of a tile: with their outputs they fit in a core's second cache
+	minSplit  = 256 // keys; below, the merge costs more than it brings
+	settleLen = 256 // keys after which a long sum starts anew, see flash.settle
 )
 
 // splitLen is the number of keys that one item takes for a request with that many rows: as much as makes writing and reading
@@ -170,30 +170,32 @@ func (a *attention) run(s *scratch, item int) {
 	}
 }
 
-// merge joins the parts in the order of their keys.
+// merge joins the parts: brought to one maximum, they are added two by two, so that the sum of many is as exact as that of few.
 func (f *flash) merge(parts []float32, splits int) {
 	size := len(parts) / splits
-	clear(f.o)
 	for i := range f.rows {
 		m := float32(math.Inf(-1))
 		for s := range splits {
 			m = max(m, parts[s*size+i])
 		}
-		f.m[i], f.l[i] = m, 0
-		if math.IsInf(float64(m), -1) {
-			continue
-		}
-		o := f.o[i*f.dvo:][:f.dvo]
+		f.m[i] = m
 		for s := range splits {
 			part := parts[s*size:][:size]
-			if math.IsInf(float64(part[i]), -1) {
-				continue // saw no key
+			var w float32 // 0 for a part that saw no key
+			if !math.IsInf(float64(part[i]), -1) {
+				w = exp(part[i] - m)
 			}
-			w := exp(part[i] - m)
-			f.l[i] += w * part[f.rows+i]
-			simd.Axpy(w, part[2*f.rows+i*f.dvo:][:f.dvo], o)
+			part[f.rows+i] *= w
+			simd.Scale(w, part[2*f.rows+i*f.dvo:][:f.dvo])
 		}
 	}
+	for step := 1; step < splits; step *= 2 {
+		for s := 0; s+step < splits; s += 2 * step {
+			simd.Axpy(1, parts[(s+step)*size+f.rows:][:size-f.rows], parts[s*size+f.rows:])
+		}
+	}
+	copy(f.l, parts[f.rows:])
+	copy(f.o, parts[2*f.rows:size])
 }
 
 func exp(x float32) float32 { return float32(math.Exp(float64(x))) }

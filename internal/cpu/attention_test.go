@@ -119,7 +119,7 @@ func TestDecodeEqualsTheDefinition(t *testing.T) {
 		{attn.F16, attn.E4M3, attn.F16}, {attn.BF16, attn.E4M3, attn.E4M3}, {attn.E4M3, attn.E4M3, attn.E4M3}, {attn.E4M3, attn.E4M3, attn.F16}}
 	for _, threads := range []int{1, 3} {
 		b := backend(t, threads)
-		for n := range 120 {
+		for n := range rounds(120) {
 			tr := triples[n%len(triples)]
 			c := decodeCase{q: tr[0], kv: tr[1], out: tr[2], group: 1 + r.IntN(5), kvHeads: 1 + r.IntN(3), d: 8 * (1 + r.IntN(10)),
 				pageSize: []int{1, 4, 7, 16, 64}[r.IntN(5)], window: -1, sinks: r.IntN(2) == 0, nhd: r.IntN(2) == 0, ragged: r.IntN(3) == 0}

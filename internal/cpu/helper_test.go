@@ -106,3 +106,11 @@ func backend(t testing.TB, threads int) *Backend {
 	t.Cleanup(func() { b.Close() })
 	return b
 }
+
+// rounds is n, or fewer where the race detector makes everything slow.
+func rounds(n int) int {
+	if raceEnabled {
+		return n / 6
+	}
+	return n
+}

@@ -169,7 +169,7 @@ func TestPrefillEqualsTheDefinition(t *testing.T) {
 		{attn.E4M3, attn.BF16}}
 	for _, threads := range []int{1, 3} {
 		b := backend(t, threads)
-		for n := range 100 {
+		for n := range rounds(100) {
 			p := pairs[n%len(pairs)]
 			c := prefillCase{dt: p[0], out: p[1], group: 1 + r.IntN(4), kvHead: 1 + r.IntN(3), dk: 8 * (1 + r.IntN(12)), dv: 8 * (1 + r.IntN(12)),
 				pageSize: []int{0, 1, 8, 16, 100}[r.IntN(5)], causal: r.IntN(3) > 0, offsets: r.IntN(2) == 0, extra: r.IntN(2) * 3}
