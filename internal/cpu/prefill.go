@@ -36,7 +36,9 @@ func (a *attention) pad() {
 			end = max(end, r.out+r.queries*a.kvHeads*a.group*a.dvo)
 		}
 	}
-	clear(slice[byte](a.out.At(end), (a.out.Len()-end)*a.out.DType.Size()))
+	if n := a.out.Len() - end; n > 0 { // else the address would lie behind the tensor
+		clear(slice[byte](a.out.At(end), n*a.out.DType.Size()))
+	}
 }
 
 // prefill checks the values of a call and fills a in.
