@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -28,8 +29,6 @@ func layer(r *rand.Rand, d attn.DType, out, in int) *Weights {
 	fill(r, d, w.Data)
 	return w
 }
-
-func (w *Weights) out() int { return len(w.Data) / w.Stride }
 
 // BenchmarkMatVec multiplies one token with one layer on one thread: the kernels by themselves, from cache or memory.
 func BenchmarkMatVec(b *testing.B) {
@@ -65,27 +64,41 @@ func BenchmarkSmolLM2(b *testing.B) {
 		for _, tokens := range []int{1, 2, 3, 4, 8, 512} {
 			x, y := activations(r, tokens, mlp, mlp), make([]float32, max(tokens*mlp, vocab))
 			for _, threads := range []int{1, 2} {
-				scratch := make([]float32, threads*ScratchLen(mlp))
-				run := func(w *Weights, x []float32, tokens int) {
-					var wait sync.WaitGroup
-					for i := range threads {
-						wait.Go(func() {
-							n := w.out()
-							MatMul(y, n, x, mlp, tokens, w, n*i/threads, n*(i+1)/threads, scratch[i*ScratchLen(mlp):])
-						})
-					}
-					wait.Wait()
-				}
 				eachBenchISA(b, fmt.Sprintf("dtype=%v/tokens=%d/threads=%d", d, tokens, threads), func(b *testing.B) {
-					for b.Loop() {
-						for _, w := range model {
-							run(w, x, tokens)
+					together(threads, func(i int, wait func()) {
+						scratch := make([]float32, ScratchLen(mlp))
+						share := func(w *Weights, x []float32, tokens int) {
+							n := len(w.Data) / w.Stride
+							MatMul(y, n, x, mlp, tokens, w, n*i/threads, n*(i+1)/threads, scratch)
+							wait()
 						}
-						run(head, x[(tokens-1)*mlp:], 1)
-					}
+						for range b.N {
+							for _, w := range model {
+								share(w, x, tokens)
+							}
+							share(head, x[(tokens-1)*mlp:], 1)
+						}
+					})
 					b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 				})
 			}
 		}
 	}
+}
+
+// together runs f on a number of goroutines; wait, in f, returns when all have called it.
+func together(threads int, f func(i int, wait func())) {
+	var arrived atomic.Int64
+	var all sync.WaitGroup
+	for i := range threads {
+		all.Go(func() {
+			var turn int64
+			f(i, func() {
+				turn += int64(threads)
+				for arrived.Add(1); arrived.Load() < turn; {
+				}
+			})
+		})
+	}
+	all.Wait()
 }

@@ -11,15 +11,17 @@ import (
 func kernelsOf(d attn.DType) kernels { return byISA[simd.Active()][d] }
 
 var byISA = [...][attn.Q6_K + 1]kernels{
-	simd.AVX2: {},
 	simd.AVX512: {
+		attn.F16:  {nil, dotF16AVX512},
+		attn.BF16: {nil, dotBF16AVX512},
 		attn.Q8_0: {expandQ8_0AVX512, dotQ8_0AVX512},
 		attn.Q4_0: {expandQ4_0AVX512, dotQ4_0AVX512},
 		attn.Q4_1: {expandQ4_1AVX512, dotQ4_1AVX512},
 		attn.Q5_0: {expandQ5_0AVX512, dotQ5_0AVX512},
 		attn.Q5_1: {expandQ5_1AVX512, dotQ5_1AVX512},
-		attn.F16:  {nil, dotF16AVX512},
-		attn.BF16: {nil, dotBF16AVX512},
+		attn.Q4_K: {expandQ4_KAVX512, dotQ4_KAVX512},
+		attn.Q5_K: {expandQ5_KAVX512, dotQ5_KAVX512},
+		attn.Q6_K: {expandQ6_KAVX512, dotQ6_KAVX512},
 	},
 }
 
@@ -39,6 +41,21 @@ func expandQ5_0AVX512(dst *float32, w *byte, blocks int)
 func expandQ5_1AVX512(dst *float32, w *byte, blocks int)
 
 //go:noescape
+func expandQ4_KAVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func expandQ5_KAVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func expandQ6_KAVX512(dst *float32, w *byte, blocks int)
+
+//go:noescape
+func dotF16AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
+
+//go:noescape
+func dotBF16AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
+
+//go:noescape
 func dotQ8_0AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 
 //go:noescape
@@ -54,7 +71,10 @@ func dotQ5_0AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 func dotQ5_1AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 
 //go:noescape
-func dotF16AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
+func dotQ4_KAVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 
 //go:noescape
-func dotBF16AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
+func dotQ5_KAVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
+
+//go:noescape
+func dotQ6_KAVX512(y *float32, w *byte, stride int, x *float32, n, groups int)

@@ -19,14 +19,16 @@ func (w *Weights) from(o, i int) []byte {
 }
 
 const (
-	// A product goes by tiles of the weights that fit a core's second-level cache as float32: tileRows rows of tileIn weights.
+	// A product goes by tiles of the weights: tileRows rows of tileIn weights, which as float32 fit a core's second-level cache.
 	// Longer rows are the sum of several tiles.
 	tileRows = 32
 	tileIn   = 2048
 	// partTokens tokens' sums over a tile are kept until they are added to the output.
 	partTokens = 32
-	// widenFrom tokens or more make it worth to widen a tile once for all.
-	widenFrom = 3
+	// With widenFrom tokens or more it pays to widen a tile, once for all tokens. Fewer take the weights as they are stored and
+	// tiles of storedRows rows: then nothing needs a place in the cache, and long streams are read fastest.
+	widenFrom  = 3
+	storedRows = tileRows * partTokens / (widenFrom - 1)
 )
 
 // ScratchLen is the number of float32s that [MatMul] needs for itself with rows of so many weights.
@@ -45,19 +47,23 @@ func MatMul(y []float32, ldy int, x []float32, ldx, tokens int, w *Weights, from
 	y, x = y[:(tokens-1)*ldy+to], x[:(tokens-1)*ldx+w.In]
 	scratch = scratch[:ScratchLen(w.In)]
 	part, wide := scratch[:tileRows*partTokens], scratch[tileRows*partTokens:]
-	for o := from; o < to; o += tileRows {
-		rows := min(tileRows, to-o)
+	dot, height := kernelsOf(w.DType).dot, storedRows
+	if dot == nil || tokens >= widenFrom || w.In%32 != 0 {
+		dot, height = nil, tileRows
+	}
+	for o := from; o < to; o += height {
+		rows := min(height, to-o)
 		for i := 0; i == 0 || i < w.In; i += tileIn {
-			t := w.tile(o, i, rows, tokens, wide)
+			t := w.tile(o, i, rows, dot, wide)
 			if i == 0 {
 				t.times(y[o:], ldy, x, ldx, tokens)
 				continue
 			}
 			for first := 0; first < tokens; first += partTokens {
 				n := min(partTokens, tokens-first)
-				t.times(part, tileRows, x[first*ldx+i:], ldx, n)
+				t.times(part, rows, x[first*ldx+i:], ldx, n)
 				for j := range n {
-					simd.Axpy(1, part[j*tileRows:][:rows], y[(first+j)*ldy+o:])
+					simd.Axpy(1, part[j*rows:][:rows], y[(first+j)*ldy+o:])
 				}
 			}
 		}
@@ -74,28 +80,27 @@ type tile struct {
 	stride   int
 }
 
-// tile readies the weights of rows rows from o and at most tileIn columns from i on, in wide if it widens them.
-func (w *Weights) tile(o, i, rows, tokens int, wide []float32) tile {
-	t := tile{rows: rows, in: min(tileIn, w.In-i), stored: w.from(o, i), stride: w.Stride, wide: wide}
+// tile readies the weights of rows rows from o and at most tileIn columns from i on: for dot unless it is nil, else as float32, in
+// wide where they are stored otherwise.
+func (w *Weights) tile(o, i, rows int, dot dotFunc, wide []float32) tile {
+	t := tile{rows: rows, in: min(tileIn, w.In-i), wide: wide, dot: dot, stored: w.from(o, i), stride: w.Stride}
 	t.stored = t.stored[:(rows-1)*w.Stride+t.in/w.DType.BlockLen()*w.DType.Size()]
-	if k := kernelsOf(w.DType); k.dot != nil && tokens < widenFrom && t.in%32 == 0 && t.in > 0 {
-		t.dot = k.dot
-		return t
-	}
-	if w.DType == attn.F32 && w.Stride%4 == 0 {
+	switch {
+	case dot != nil:
+	case w.DType == attn.F32 && w.Stride%4 == 0:
 		t.wide, t.ld = view[float32](t.stored), w.Stride/4
-		return t
-	}
-	t.ld = t.in
-	for r := range rows {
-		Dequantize(w.DType, wide[r*t.ld:][:t.in], t.stored[r*w.Stride:])
+	default:
+		t.ld = t.in
+		for r := range rows {
+			Dequantize(w.DType, wide[r*t.ld:][:t.in], t.stored[r*w.Stride:])
+		}
 	}
 	return t
 }
 
 // times writes the products of tokens rows of x with the tile's to y.
 func (t *tile) times(y []float32, ldy int, x []float32, ldx, tokens int) {
-	if t.dot == nil {
+	if t.dot == nil || t.in == 0 {
 		simd.DotRows(y, ldy, x, ldx, tokens, t.wide, t.ld, t.rows, t.in)
 		return
 	}
