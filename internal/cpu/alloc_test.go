@@ -191,7 +191,8 @@ func TestLongPrefillIsSmallAndExact(t *testing.T) {
 }
 
 func TestDefaultIsShared(t *testing.T) {
-	if Default() != Default() || Default().Threads() != runtime.GOMAXPROCS(0) {
-		t.Errorf("Default gives %d threads, want %d of one backend", Default().Threads(), runtime.GOMAXPROCS(0))
+	a, b := Default(), Default()
+	if a != b || a.Threads() != runtime.GOMAXPROCS(0) {
+		t.Errorf("Default gives %p and %p with %d threads, want one backend with %d", a, b, a.Threads(), runtime.GOMAXPROCS(0))
 	}
 }

@@ -9,7 +9,7 @@ import (
 // flash is the running softmax of one tile and KV head. Row i·G+g is query i of the tile, head g of the group.
 type flash struct {
 	rows, dqk, dvo int
-	block          int       // keys at a time
+	block          int       // keys between two looks at the maximum
 	q              []float32 // [rows, dqk]
 	o              []float32 // [rows, dvo] Σ exp(s-m)·v so far
 	m, l           []float32 // [rows] largest s, Σ exp(s-m)
@@ -81,17 +81,32 @@ func (f *flash) settle(s *scratch) {
 	clear(f.l)
 }
 
-// step takes in n keys from j on.
+// step takes in n keys from j on: scores, weights, P·V. The memory is asked for V before K is used and for the next K before V is.
 func (f *flash) step(a *attention, r *request, t *tile, head, j, n int) {
 	keys, values := a.places(&a.key, t.request, r.k, head, j, n), a.places(&a.value, t.request, r.v, head, j, n)
 	values.prefetch(f.dvo)
 	k, ld := keys.rows(f.kv, f.dqk)
 	simd.DotRows(f.s, f.block, f.q, f.dqk, f.rows, k, ld, n, f.dqk)
-	drafts := n // the first key of the block that the mask rules
+	whole := f.weigh(a, r, t, j, n)
+	if next := min(f.block, f.end-j-n); next > 0 {
+		ahead := a.places(&a.key, t.request, r.k, head, j+n, next)
+		ahead.prefetch(f.dqk)
+	}
+	v, ld := values.rows(f.kv, f.dvo)
+	if whole || finite(v, ld, n, f.dvo) {
+		simd.AxpyRows(f.o, f.dvo, f.rows, f.s, f.block, v, ld, n, f.dvo)
+	} else {
+		f.addVisible(a, r, t, v, ld, j, n)
+	}
+}
+
+// weigh turns the scores of n keys from j on into weights, 0 where a row doesn't see a key. It tells whether all see all.
+func (f *flash) weigh(a *attention, r *request, t *tile, j, n int) (whole bool) {
+	drafts := n // the first of the keys that the mask rules
 	if a.masked() {
 		drafts = min(max(r.keys-r.queries-j, 0), n)
 	}
-	whole := drafts == n // every row sees every key
+	whole = drafts == n
 	for i := range t.tokens {
 		from, to := a.sees(r, t.first+i)
 		from, to = min(max(from-j, 0), n), min(max(to-j, 0), n)
@@ -114,25 +129,18 @@ func (f *flash) step(a *attention, r *request, t *tile, head, j, n int) {
 			f.softmax(row, p[from:to])
 		}
 	}
-	if next := min(f.block, f.end-j-n); next > 0 {
-		ahead := a.places(&a.key, t.request, r.k, head, j+n, next)
-		ahead.prefetch(f.dqk)
-	}
-	v, ld := values.rows(f.kv, f.dvo)
-	if whole || finite(v, ld, n, f.dvo) {
-		simd.AxpyRows(f.o, f.dvo, f.rows, f.s, f.block, v, ld, n, f.dvo)
-		return
-	}
-	// A weight of 0 does not undo a NaN: each row may only touch what it sees.
+	return whole
+}
+
+// addVisible is P·V for values that hold NaN or Inf: a weight of 0 does not undo them, so each row may only touch what it sees.
+func (f *flash) addVisible(a *attention, r *request, t *tile, v []float32, ld, j, n int) {
 	for i := range t.tokens {
 		from, to := a.sees(r, t.first+i)
-		from, to = min(max(from-j, 0), n), min(max(to-j, 0), n)
-		for c := from; c < to; c++ {
-			if c >= drafts && !a.allowed(t.request, r, t.first+i, j+c) {
-				continue
+		at := i * a.group
+		for k := max(from, j); k < min(to, j+n); k++ {
+			if !a.masked() || a.allowed(t.request, r, t.first+i, k) {
+				simd.AxpyRows(f.o[at*f.dvo:], f.dvo, a.group, f.s[at*f.block+k-j:], f.block, v[(k-j)*ld:], ld, 1, f.dvo)
 			}
-			at := i * a.group
-			simd.AxpyRows(f.o[at*f.dvo:], f.dvo, a.group, f.s[at*f.block+c:], f.block, v[c*ld:], ld, 1, f.dvo)
 		}
 	}
 }

@@ -50,8 +50,7 @@ func (p *places) rows(buf []float32, d int) (rows []float32, ld int) {
 	}
 }
 
-// prefetch asks for the rows' cache lines. Pages lie anywhere, so the hardware can't foresee the next one: asking for V before K is
-// used, and for the next K before V is, keeps the memory busy through the arithmetic.
+// prefetch asks for the rows' cache lines. Pages lie anywhere, so the hardware cannot foresee the next one.
 func (p *places) prefetch(d int) {
 	page, at, m := p.page, p.at, min(p.room, p.n)
 	bytes := d * p.t.DType.Size()
