@@ -87,7 +87,6 @@
 	VPERMPS      Z5, Z7, K2, Z9
 
 // Q8_0: d(0) q(2)
-#define Q8_0_INIT
 #define Q8_0(p) \
 	LOADD(p)                    \
 	VPMOVSXBD    2 p, Z8        \
@@ -98,11 +97,9 @@
 	VMULPS       Z4, Z9, Z9
 
 // Two vectors of 16 float16 or bfloat16.
-#define F16_INIT
 #define F16(p) \
 	VCVTPH2PS    p, Z8          \
 	VCVTPH2PS    32 p, Z9
-#define BF16_INIT
 #define BF16(p) \
 	VPMOVZXWD    p, Z8          \
 	VPMOVZXWD    32 p, Z9       \

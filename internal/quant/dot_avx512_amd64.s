@@ -134,7 +134,6 @@ block:                             \
 // func dotQ8_0AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 TEXT ·dotQ8_0AVX512(SB), NOSPLIT, $0-48
 	ARGS
-	Q8_0_INIT
 	GROUPS(Q8_0, 34)
 
 // func dotQ4_0AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
@@ -164,13 +163,11 @@ TEXT ·dotQ5_1AVX512(SB), NOSPLIT, $0-48
 // func dotF16AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 TEXT ·dotF16AVX512(SB), NOSPLIT, $0-48
 	ARGS
-	F16_INIT
 	GROUPS(F16, 64)
 
 // func dotBF16AVX512(y *float32, w *byte, stride int, x *float32, n, groups int)
 TEXT ·dotBF16AVX512(SB), NOSPLIT, $0-48
 	ARGS
-	BF16_INIT
 	GROUPS(BF16, 64)
 
 // func dotQ4_KAVX512(y *float32, w *byte, stride int, x *float32, n, groups int)

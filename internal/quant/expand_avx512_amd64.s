@@ -53,7 +53,6 @@ block:                   \
 // func expandQ8_0AVX512(dst *float32, w *byte, blocks int)
 TEXT ·expandQ8_0AVX512(SB), NOSPLIT, $0-24
 	ARGS
-	Q8_0_INIT
 	BLOCKS(Q8_0, 34)
 
 // func expandQ4_0AVX512(dst *float32, w *byte, blocks int)
