@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/quant"
 	"github.com/gaze-ml/gaze/internal/simd"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
@@ -169,4 +170,35 @@ func BenchmarkGonumSgemm(b *testing.B) {
 		gonum.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, n, n, n, 1, x, n, y, n, 0, z, n)
 	}
 	b.ReportMetric(2*n*n*n*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+}
+
+// BenchmarkLinear runs the matrices of SmolLM2-135M: attention output, MLP up, MLP down, vocabulary.
+func BenchmarkLinear(b *testing.B) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, dt := range []attn.DType{attn.Q4_0, attn.Q4_1, attn.Q5_1, attn.Q8_0, attn.Q6_K, attn.F16} {
+		for _, m := range [][2]int{{576, 576}, {576, 1536}, {1536, 576}, {576, 49152}} {
+			in, out := m[0], m[1]
+			if in%dt.BlockLen() != 0 {
+				in = 512
+			}
+			for _, tokens := range []int{1, 64} {
+				for _, threads := range []int{1, 2} {
+					b.Run(fmt.Sprintf("dtype=%v/in=%d/out=%d/rows=%d/threads=%d", dt, in, out, tokens, threads), func(b *testing.B) {
+						w := fresh(dt, out, in/dt.BlockLen())
+						quant.Quantize(dt, slice[byte](w.Ptr, w.Bytes()), normal(r, out*in))
+						call, be := &attn.LinearCall{X: random(r, attn.F32, tokens, in), Weight: w}, backend(b, threads)
+						if err := call.Infer(); err != nil {
+							b.Fatal(err)
+						}
+						allocate(&call.Out)
+						run1(b, be, call)
+						for b.Loop() {
+							run1(b, be, call)
+						}
+						b.ReportMetric(float64(2*tokens*in*out)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+					})
+				}
+			}
+		}
+	}
 }

@@ -208,14 +208,16 @@ func (p *pool) wait() {
 
 // spin waits for ready, spinTime at most.
 func spin(ready func() bool) bool {
-	start := time.Now()
+	var start time.Time // from the second round on: reading the clock takes as long as a short wait
 	for {
 		for range 64 {
 			if ready() {
 				return true
 			}
 		}
-		if time.Since(start) > spinTime {
+		if now := time.Now(); start.IsZero() {
+			start = now
+		} else if now.Sub(start) > spinTime {
 			return false
 		}
 	}

@@ -1,11 +1,15 @@
 package cpu
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/gaze-ml/gaze/internal/simd"
 )
 
 // counting adds up its items and panics at one of them.
@@ -110,21 +114,35 @@ func TestPoolParks(t *testing.T) {
 	}
 }
 
-type nothing struct{}
+// busy is some microseconds of arithmetic an item.
+type busy struct{ x []float32 }
 
-func (nothing) run(*scratch, int) {}
+func (t busy) run(*scratch, int) {
+	for range 100 {
+		simd.Dot(t.x, t.x)
+	}
+}
 
+// BenchmarkHandOff runs one item on each thread, from a goroutine that is and that isn't bound to its thread: what more than
+// one thread takes longer than one is the price of a parallel loop.
 func BenchmarkHandOff(b *testing.B) {
-	for _, threads := range []int{1, 2} {
-		b.Run(map[int]string{1: "threads=1", 2: "threads=2"}[threads], func(b *testing.B) {
-			p := newPool(threads)
-			defer p.close()
-			var s scratch
-			for b.Loop() {
-				if err := p.do("test", nothing{}, threads, &s); err != nil {
-					b.Fatal(err)
+	for _, locked := range []bool{false, true} {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("locked=%v/threads=%d", locked, threads), func(b *testing.B) {
+				if locked {
+					runtime.LockOSThread()
+					defer runtime.UnlockOSThread()
 				}
-			}
-		})
+				p := newPool(threads)
+				defer p.close()
+				var s scratch
+				t := busy{make([]float32, 2048)}
+				for b.Loop() {
+					if err := p.do("test", t, threads, &s); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }
