@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gaze-ml/gaze/examples/llama/gguf"
+)
+
+// hparams are a model's sizes and constants, from the metadata of its file.
+type hparams struct {
+	Layers     int
+	Hidden     int // width of the residual stream
+	FFN        int // width inside the feed-forward layer
+	Heads      int // query heads
+	KVHeads    int
+	HeadDim    int // of queries, keys and values
+	Vocab      int // rows of the embedding
+	MaxContext int // tokens that the model was trained for
+
+	RMSEps    float64
+	RopeBase  float64
+	RopeDims  int     // of a head, the first ones; the rest is not rotated
+	RopeScale float64 // positions are divided by it; 1: not scaled
+}
+
+// readHParams reads and checks the sizes. An error is a [*gguf.Error] that names the key or tensor; it wraps
+// [gguf.ErrUnsupported] for another architecture than llama, for experts, and for RoPE scaling other than linear (that of
+// Llama 3 is in the tensor rope_freqs.weight).
+func readHParams(f *gguf.File) (hparams, error) {
+	const arch = "llama"
+	r := reader{f: f}
+	if got := get[string](&r, "general.architecture"); r.err == nil && got != arch {
+		r.fail("general.architecture", fmt.Sprintf("%q", got), fmt.Sprintf("%q", arch), gguf.ErrUnsupported)
+	}
+	if n := getOr(&r, arch+".expert_count", 0); n != 0 {
+		r.fail(arch+".expert_count", fmt.Sprint(n), "0", gguf.ErrUnsupported)
+	}
+	h := hparams{
+		Layers:     r.size(arch+".block_count", len(f.Tensors)),
+		Hidden:     r.size(arch+".embedding_length", maxWidth),
+		FFN:        r.size(arch+".feed_forward_length", maxWidth),
+		Heads:      r.size(arch+".attention.head_count", maxWidth),
+		MaxContext: r.size(arch+".context_length", 1<<30),
+		RMSEps:     get[float64](&r, arch+".attention.layer_norm_rms_epsilon"),
+	}
+	h.KVHeads = getOr(&r, arch+".attention.head_count_kv", h.Heads)
+	r.check(arch+".attention.head_count_kv", h.KVHeads, h.KVHeads > 0 && h.Heads%max(1, h.KVHeads) == 0, fmt.Sprintf("a divisor of the %d heads", h.Heads))
+
+	h.HeadDim = getOr(&r, arch+".attention.key_length", h.Hidden/max(1, h.Heads))
+	r.check(arch+".attention.key_length", h.HeadDim, h.HeadDim > 0 && h.HeadDim <= maxWidth && h.HeadDim%2 == 0, "an even number")
+	value := getOr(&r, arch+".attention.value_length", h.HeadDim)
+	r.check(arch+".attention.value_length", value, value == h.HeadDim, fmt.Sprintf("%d, the length of a key", h.HeadDim))
+
+	h.RopeDims = getOr(&r, arch+".rope.dimension_count", h.HeadDim)
+	r.check(arch+".rope.dimension_count", h.RopeDims, h.RopeDims > 0 && h.RopeDims <= h.HeadDim && h.RopeDims%2 == 0, fmt.Sprintf("an even number up to %d", h.HeadDim))
+	h.RopeBase = getOr(&r, arch+".rope.freq_base", 10_000.0)
+	r.check(arch+".rope.freq_base", h.RopeBase, h.RopeBase >= 1 && h.RopeBase < 1e12, "a number from 1 to 1e12")
+	r.check(arch+".attention.layer_norm_rms_epsilon", h.RMSEps, h.RMSEps > 0 && h.RMSEps < 1, "a number between 0 and 1")
+	h.RopeScale = r.ropeScale(arch)
+	h.Vocab = r.vocab(h.Hidden)
+	return h, r.err
+}
+
+// maxWidth bounds what a file may claim, far above any model, so that products fit an int.
+const maxWidth = 1 << 20
+
+// reader reads keys until one is wrong.
+type reader struct {
+	f   *gguf.File
+	err error
+}
+
+func (r *reader) fail(key, got, want string, kind error) {
+	if r.err == nil {
+		r.err = &gguf.Error{Item: fmt.Sprintf("key %q", key), Got: got, Want: want, Err: kind}
+	}
+}
+
+func (r *reader) check(key string, got any, ok bool, want string) {
+	if !ok {
+		r.fail(key, fmt.Sprint(got), want, gguf.ErrFormat)
+	}
+}
+
+func get[T gguf.Value](r *reader, key string) T {
+	v, err := gguf.Get[T](r.f, key)
+	if r.err == nil {
+		r.err = err
+	}
+	return v
+}
+
+func getOr[T gguf.Value](r *reader, key string, missing T) T {
+	v, err := gguf.GetOr(r.f, key, missing)
+	if r.err == nil {
+		r.err = err
+	}
+	return v
+}
+
+// size reads a count from 1 to most.
+func (r *reader) size(key string, most int) int {
+	n := get[int](r, key)
+	r.check(key, n, n >= 1 && n <= most, fmt.Sprintf("1 to %d", most))
+	return n
+}
+
+func (r *reader) ropeScale(arch string) float64 {
+	key := arch + ".rope.scaling.type"
+	kind := getOr(r, key, "none")
+	if !slices.Contains([]string{"none", "linear"}, kind) {
+		r.fail(key, fmt.Sprintf("%q", kind), `"none" or "linear"`, gguf.ErrUnsupported)
+	}
+	if kind == "none" {
+		return 1
+	}
+	key = arch + ".rope.scaling.factor"
+	scale := get[float64](r, key)
+	r.check(key, scale, scale > 0 && scale < 1e6, "a number above 0")
+	return scale
+}
+
+// vocab returns the rows of the embedding, which every file has and whose width must fit.
+func (r *reader) vocab(hidden int) int {
+	t, err := r.f.Tensor("token_embd.weight")
+	if r.err == nil {
+		r.err = err
+	}
+	if r.err != nil {
+		return 0
+	}
+	if len(t.Shape) != 2 || t.Shape[1] != hidden {
+		r.err = &gguf.Error{Item: fmt.Sprintf("tensor %q", t.Name), Got: fmt.Sprintf("shape %v", t.Shape),
+			Want: fmt.Sprintf("[vocab %d]", hidden), Err: gguf.ErrFormat}
+	}
+	return t.Shape[0]
+}
