@@ -11,9 +11,8 @@ import (
 	"github.com/gaze-ml/gaze/internal/simd"
 )
 
-// A benchmark runs a product with each of a number of goroutines taking an equal share of the rows, in ISA after ISA.
-
-func eachBenchISA(b *testing.B, name string, f func(b *testing.B)) {
+// benchEachISA runs f under every instruction set of this machine.
+func benchEachISA(b *testing.B, name string, f func(b *testing.B)) {
 	for _, isa := range simd.Available() {
 		b.Run(fmt.Sprintf("%s/isa=%v", name, isa), func(b *testing.B) {
 			defer simd.Use(isa)()
@@ -22,7 +21,7 @@ func eachBenchISA(b *testing.B, name string, f func(b *testing.B)) {
 	}
 }
 
-// layer is a linear layer of random weights, and which of its shapes it is.
+// layer is a linear layer of random weights.
 func layer(r *rand.Rand, d attn.DType, out, in int) *Weights {
 	w := &Weights{DType: d, Stride: in / d.BlockLen() * d.Size(), In: in}
 	w.Data = make([]byte, out*w.Stride)
@@ -30,59 +29,66 @@ func layer(r *rand.Rand, d attn.DType, out, in int) *Weights {
 	return w
 }
 
-// BenchmarkMatVec multiplies one token with one layer on one thread: the kernels by themselves, from cache or memory.
+// BenchmarkMatVec multiplies one token with one layer on one thread, from cache and from memory.
 func BenchmarkMatVec(b *testing.B) {
-	r := rand.New(rand.NewPCG(seed, 0))
 	for _, d := range allTypes {
-		for _, s := range []struct{ rows, in int }{{576, 768}, {49152, 768}} {
-			w := layer(r, d, s.rows, s.in)
-			x, y, scratch := activations(r, 1, s.in, s.in), make([]float32, s.rows), make([]float32, ScratchLen(s.in))
-			eachBenchISA(b, fmt.Sprintf("dtype=%v/rows=%d/in=%d", d, s.rows, s.in), func(b *testing.B) {
-				for b.Loop() {
-					MatMul(y, s.rows, x, s.in, 1, w, 0, s.rows, scratch)
-				}
-				b.ReportMetric(float64(len(w.Data))*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GB/s")
-				b.ReportMetric(2*float64(s.rows*s.in)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
-			})
-		}
+		b.Run(fmt.Sprintf("dtype=%v", d), func(b *testing.B) {
+			for _, s := range []struct{ rows, in int }{{576, 768}, {49152, 768}} {
+				b.Run(fmt.Sprintf("rows=%d", s.rows), func(b *testing.B) {
+					r := rand.New(rand.NewPCG(seed, 0))
+					w, x := layer(r, d, s.rows, s.in), activations(r, 1, s.in, s.in)
+					y, scratch := make([]float32, s.rows), make([]float32, ScratchLen(s.in))
+					benchEachISA(b, fmt.Sprintf("in=%d", s.in), func(b *testing.B) {
+						for b.Loop() {
+							MatMul(y, s.rows, x, s.in, 1, w, 0, s.rows, scratch)
+						}
+						perNs := float64(b.N) / float64(b.Elapsed().Nanoseconds())
+						b.ReportMetric(perNs*float64(len(w.Data)), "GB/s")
+						b.ReportMetric(perNs*float64(2*s.rows*s.in), "GFLOP/s")
+					})
+				})
+			}
+		})
 	}
 }
 
-// BenchmarkSmolLM2 runs all the linear layers of SmolLM2-135M: 30 times Q, K, V, O, gate, up and down, and the head, for the last
-// token alone when there are several.
+// BenchmarkSmolLM2 runs the linear layers of SmolLM2-135M: 30 times Q, K, V, O, gate, up and down, and the head (Q8_0) for the last
+// token. Each thread takes an equal share of the rows of each and waits for the others.
 func BenchmarkSmolLM2(b *testing.B) {
 	const layers, hidden, kv, mlp, vocab = 30, 576, 192, 1536, 49152
-	r := rand.New(rand.NewPCG(seed, 0))
 	for _, d := range []attn.DType{attn.Q4_1, attn.Q4_0, attn.Q5_1, attn.Q8_0, attn.BF16} {
-		var model []*Weights
-		for range layers {
-			for _, s := range [][2]int{{hidden, hidden}, {kv, hidden}, {kv, hidden}, {hidden, hidden}, {mlp, hidden}, {mlp, hidden}, {hidden, mlp}} {
-				model = append(model, layer(r, d, s[0], s[1]))
+		b.Run(fmt.Sprintf("dtype=%v", d), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			var model []*Weights
+			for range layers {
+				for _, s := range [][2]int{{hidden, hidden}, {kv, hidden}, {kv, hidden}, {hidden, hidden}, {mlp, hidden}, {mlp, hidden}, {hidden, mlp}} {
+					model = append(model, layer(r, d, s[0], s[1]))
+				}
 			}
-		}
-		head := layer(r, attn.Q8_0, vocab, hidden)
-		for _, tokens := range []int{1, 2, 3, 4, 8, 512} {
-			x, y := activations(r, tokens, mlp, mlp), make([]float32, max(tokens*mlp, vocab))
-			for _, threads := range []int{1, 2} {
-				eachBenchISA(b, fmt.Sprintf("dtype=%v/tokens=%d/threads=%d", d, tokens, threads), func(b *testing.B) {
-					together(threads, func(i int, wait func()) {
-						scratch := make([]float32, ScratchLen(mlp))
-						share := func(w *Weights, x []float32, tokens int) {
-							n := len(w.Data) / w.Stride
-							MatMul(y, n, x, mlp, tokens, w, n*i/threads, n*(i+1)/threads, scratch)
-							wait()
-						}
-						for range b.N {
-							for _, w := range model {
-								share(w, x, tokens)
+			head := layer(r, attn.Q8_0, vocab, hidden)
+			for _, tokens := range []int{1, 2, 3, 4, 8, 512} {
+				x, y := activations(r, tokens, mlp, mlp), make([]float32, max(tokens*mlp, vocab))
+				for _, threads := range []int{1, 2} {
+					benchEachISA(b, fmt.Sprintf("tokens=%d/threads=%d", tokens, threads), func(b *testing.B) {
+						together(threads, func(i int, wait func()) {
+							scratch := make([]float32, ScratchLen(mlp))
+							share := func(w *Weights, x []float32, tokens int) {
+								n := len(w.Data) / w.Stride
+								MatMul(y, n, x, mlp, tokens, w, n*i/threads, n*(i+1)/threads, scratch)
+								wait()
 							}
-							share(head, x[(tokens-1)*mlp:], 1)
-						}
+							for range b.N {
+								for _, w := range model {
+									share(w, x, tokens)
+								}
+								share(head, x[(tokens-1)*mlp:], 1)
+							}
+						})
+						b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 					})
-					b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
-				})
+				}
 			}
-		}
+		})
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 	partTokens = 32
 	// With widenFrom tokens or more it pays to widen a tile, once for all tokens. Fewer take the weights as they are stored and
 	// tiles of storedRows rows: then nothing needs a place in the cache, and long streams are read fastest.
-	widenFrom  = 3
+	widenFrom  = 4
 	storedRows = tileRows * partTokens / (widenFrom - 1)
 )
 

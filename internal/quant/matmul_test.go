@@ -92,10 +92,13 @@ func TestMatMul(t *testing.T) {
 			for out := 1; out <= 9; out++ { // few rows
 				checkMatMul(t, r, stored(r, d, out, 256), 1, out, 0, out)
 			}
-			checkMatMul(t, r, stored(r, d, 70, 256), 2, 70, 3, 70)        // several tiles of rows
+			checkMatMul(t, r, stored(r, d, 70, 256), 5, 70, 3, 70)        // several tiles of rows
 			checkMatMul(t, r, stored(r, d, 5, tileIn+256), 1, 5, 0, 5)    // several tiles of columns
 			checkMatMul(t, r, stored(r, d, 5, 2*tileIn+256), 40, 5, 1, 5) // and more tokens than one part holds
 		}
+		const rows = storedRows + 9
+		checkMatMul(t, r, stored(r, attn.Q4_0, rows, 32), 3, rows, 0, rows) // several tiles of rows as they are stored
+		checkMatMul(t, r, stored(r, attn.Q4_0, rows, tileIn+32), 1, rows, 0, rows)
 	})
 }
 
