@@ -26,18 +26,40 @@ type Device interface {
 }
 
 // CPU is the device that every program has: Go memory, and the Go backend with GOMAXPROCS threads.
-var CPU Device = cpuDevice{}
+var CPU Device = new(CPUDevice)
 
-type cpuDevice struct{}
+// CPUDevice is a device with the Go backend and a number of threads of its own.
+type CPUDevice struct {
+	backend *cpu.Backend // nil: the one that the process shares
+}
+
+// NewCPU makes a device that computes with so many threads, the caller's included; 0 means GOMAXPROCS. Close ends them.
+func NewCPU(threads int) *CPUDevice { return &CPUDevice{cpu.New(threads)} }
+
+// Close ends the threads that NewCPU started; [CPU] has none of its own. Machines on the device must not run any more.
+func (d *CPUDevice) Close() error {
+	if d.backend == nil {
+		return nil
+	}
+	return d.backend.Close()
+}
 
 // alignment of every buffer: a cache line, and the widest vector of any backend.
 const alignment = 64
 
-func (cpuDevice) Name() string { return "cpu" }
+// Name is "cpu".
+func (d *CPUDevice) Name() string { return "cpu" }
 
-func (cpuDevice) Backend() ops.Backend { return cpu.Default() }
+// Backend is the Go backend.
+func (d *CPUDevice) Backend() ops.Backend {
+	if d.backend == nil {
+		return cpu.Default()
+	}
+	return d.backend
+}
 
-func (cpuDevice) Alloc(bytes int) (p unsafe.Pointer, err error) {
+// Alloc gives memory of the Go heap, which the system backs when it is first touched.
+func (d *CPUDevice) Alloc(bytes int) (p unsafe.Pointer, err error) {
 	defer func() {
 		if recover() != nil { // make refuses sizes that no address space holds
 			err = attn.Errorf(ops.ErrOutOfMemory, "alloc", "bytes", "a size that fits into memory", "%d", bytes)
@@ -49,9 +71,10 @@ func (cpuDevice) Alloc(bytes int) (p unsafe.Pointer, err error) {
 }
 
 // Free leaves it to the garbage collector: tensors that the caller still has stay valid.
-func (cpuDevice) Free(unsafe.Pointer) error { return nil }
+func (d *CPUDevice) Free(unsafe.Pointer) error { return nil }
 
-func (cpuDevice) Copy(dst, src unsafe.Pointer, bytes int) error {
+// Copy copies.
+func (d *CPUDevice) Copy(dst, src unsafe.Pointer, bytes int) error {
 	copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/graph"
+	"github.com/gaze-ml/gaze/internal/llamaref"
 	"github.com/gaze-ml/gaze/internal/quant"
 	"github.com/gaze-ml/gaze/ops"
 )
@@ -130,123 +131,16 @@ func (m *tiny) nodes(t testing.TB, g *gorgonia.ExprGraph) (graph.LlamaConfig, gr
 		RoPE: graph.RoPEConfig{Base: tinyBase, Pairing: m.pairing, Dim: m.rotary, Scaling: m.scaling, Factors: in("factors")}}}, w
 }
 
-// logits computes the model in float64, every position of a prompt at once, without a cache.
+// logits computes the model in float64.
 func (m *tiny) logits(tokens []int32) [][]float64 {
-	x := make([][]float64, len(tokens))
-	for t, id := range tokens {
-		x[t] = append([]float64(nil), m.exact["embedding"][int(id)*m.hidden:][:m.hidden]...)
-	}
+	ref := llamaref.Model{Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.headDim, Eps: tinyEps,
+		RoPE: llamaref.RoPE{Base: tinyBase, Adjacent: m.pairing == ops.Adjacent, Dim: m.rotary, Factors: m.exact["factors"],
+			Factor: m.scaling.Factor, Low: m.scaling.LowFreqFactor, High: m.scaling.HighFreqFactor, Context: float64(m.scaling.OriginalContext)},
+		Embedding: m.exact["embedding"], Norm: m.exact["norm"], Head: m.exact["head"]}
 	for l := range m.layers {
 		at := func(name string) []float64 { return m.exact[string(rune('0'+l))+"."+name] }
-		var q, k, v [][]float64
-		for t := range x {
-			h := normed(x[t], at("attn_norm"))
-			q = append(q, m.turned(t, plus(times(at("q"), h), at("q_bias"))))
-			k = append(k, m.turned(t, plus(times(at("k"), h), at("k_bias"))))
-			v = append(v, plus(times(at("v"), h), at("v_bias")))
-		}
-		for t := range x {
-			x[t] = plus(x[t], times(at("o"), m.attend(q[t], k[:t+1], v)))
-			h := normed(x[t], at("mlp_norm"))
-			gate, up := times(at("gate"), h), times(at("up"), h)
-			for i, g := range gate {
-				gate[i] = g / (1 + math.Exp(-g)) * up[i]
-			}
-			x[t] = plus(x[t], times(at("down"), gate))
-		}
+		ref.Layers = append(ref.Layers, llamaref.Layer{AttnNorm: at("attn_norm"), Q: at("q"), K: at("k"), V: at("v"), O: at("o"),
+			QBias: at("q_bias"), KBias: at("k_bias"), VBias: at("v_bias"), MLPNorm: at("mlp_norm"), Gate: at("gate"), Up: at("up"), Down: at("down")})
 	}
-	head := m.exact["head"]
-	if m.tied {
-		head = m.exact["embedding"]
-	}
-	for t := range x {
-		x[t] = times(head, normed(x[t], m.exact["norm"]))
-	}
-	return x
-}
-
-func normed(x, w []float64) []float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += v * v
-	}
-	y := make([]float64, len(x))
-	for i, v := range x {
-		y[i] = v / math.Sqrt(sum/float64(len(x))+tinyEps) * w[i]
-	}
-	return y
-}
-
-func times(w, x []float64) []float64 {
-	y := make([]float64, len(w)/len(x))
-	for o := range y {
-		for i, v := range x {
-			y[o] += w[o*len(x)+i] * v
-		}
-	}
-	return y
-}
-
-func plus(x, y []float64) []float64 {
-	z := append([]float64(nil), x...)
-	for i := range y {
-		z[i] += y[i]
-	}
-	return z
-}
-
-// attend is softmax(q·k/sqrt(D))·v for the query heads of one position.
-func (m *tiny) attend(q []float64, k, v [][]float64) []float64 {
-	d := m.headDim
-	out := make([]float64, len(q))
-	for h := range m.heads {
-		kv := h / (m.heads / m.kvHeads) * d
-		sum := 0.0
-		for j := range k {
-			s := 0.0
-			for i := range d {
-				s += q[h*d+i] * k[j][kv+i]
-			}
-			p := math.Exp(s / math.Sqrt(float64(d)))
-			sum += p
-			for i := range d {
-				out[h*d+i] += p * v[j][kv+i]
-			}
-		}
-		for i := range d {
-			out[h*d+i] /= sum
-		}
-	}
-	return out
-}
-
-// turned is RoPE of all heads at position t, with Llama 3's stretching and the file's factors.
-func (m *tiny) turned(t int, x []float64) []float64 {
-	y := append([]float64(nil), x...)
-	r := m.turning()
-	for h := 0; h < len(x); h += m.headDim {
-		for i := range r / 2 {
-			f := math.Pow(tinyBase, -2*float64(i)/float64(r))
-			if s := m.scaling; s.Factor != 0 {
-				length := 2 * math.Pi / f
-				switch low, high := float64(s.OriginalContext)/s.LowFreqFactor, float64(s.OriginalContext)/s.HighFreqFactor; {
-				case length > low:
-					f /= s.Factor
-				case length >= high:
-					smooth := (float64(s.OriginalContext)/length - s.LowFreqFactor) / (s.HighFreqFactor - s.LowFreqFactor)
-					f = (1-smooth)*f/s.Factor + smooth*f
-				}
-			}
-			if m.factors {
-				f /= m.exact["factors"][i]
-			}
-			a, b := h+i, h+i+r/2
-			if m.pairing == ops.Adjacent {
-				a, b = h+2*i, h+2*i+1
-			}
-			sin, cos := math.Sincos(float64(t) * f)
-			y[a], y[b] = x[a]*cos-x[b]*sin, x[a]*sin+x[b]*cos
-		}
-	}
-	return y
+	return ref.Logits(tokens)
 }
