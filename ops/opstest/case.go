@@ -21,11 +21,10 @@ const (
 
 // Case is one thing to try.
 type Case struct {
-	Name  string // op/what, with key=value parts
-	Why   string // the fault that it would show
-	Op    string
-	List  List
-	Heavy bool // only in full runs: a whole grid's points beyond the sample, minutes in all
+	Name string // op/what, with key=value parts
+	Why  string // the fault that it would show
+	Op   string
+	List List
 
 	body body
 }
@@ -61,12 +60,12 @@ func (r Result) String() string {
 	return s
 }
 
-// Filter chooses cases; its zero value is all but Performance and the heavy ones.
+// Filter chooses cases; its zero value is all but Performance, with a sample of the grids.
 type Filter struct {
 	Ops   []string // empty: every op
 	Lists []List   // empty: Correctness and Corner
 	Name  string   // a part of the name
-	Full  bool     // heavy cases too
+	Full  bool     // every point of the grids: tens of thousands of cases
 	Seed  uint64   // draws the inputs and the sample of the grids; 0: DefaultSeed
 }
 
@@ -86,7 +85,7 @@ func (f *Filter) has(c *Case) bool {
 		lists = []List{Correctness, Corner}
 	}
 	return slices.Contains(lists, c.List) && (len(f.Ops) == 0 || slices.Contains(f.Ops, c.Op)) &&
-		strings.Contains(c.Name, f.Name) && (f.Full || !c.Heavy)
+		strings.Contains(c.Name, f.Name)
 }
 
 // Cases lists what a filter chooses, in a fixed order.
@@ -95,7 +94,7 @@ func Cases(f Filter) []Case {
 	for _, list := range [][]Case{
 		decodeCases(), decodeCornerCases(), decodeDTypeCases(), decodeErrorCases(), nvfp4Cases(), addressCases(),
 		prefillCases(), prefillCornerCases(), prefillErrorCases(), appendCases(), layerCases(), linearCases(), mixedCases(),
-		goldenCases(), gridCases(f.seed()), performanceCases(),
+		goldenCases(), gridCases(f.seed(), f.Full), performanceCases(),
 	} {
 		for _, c := range list {
 			if f.has(&c) {

@@ -16,7 +16,7 @@ type format struct {
 	nan      uint32
 }
 
-var formats = map[attn.DType]format{
+var formats = [...]format{
 	attn.F32:  {exp: 8, man: 23, max: math.MaxFloat32, nan: 0x7fc00000},
 	attn.F16:  {exp: 5, man: 10, max: 65504, nan: 0x7e00},
 	attn.BF16: {exp: 8, man: 7, max: 255 * 0x1p120, nan: 0x7fc0},

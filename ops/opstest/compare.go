@@ -86,10 +86,8 @@ type diff struct {
 // add compares one element; bad says what is wrong with it, if anything.
 func (d *diff) add(index int, got, want, bound float64, dt attn.DType) {
 	d.compared++
-	if f, ok := formats[dt]; ok {
-		if r := f.round(want); math.IsInf(r, 0) || f.saturate && math.Abs(want) > f.max {
-			want = r
-		}
+	if f := &formats[dt]; math.Abs(want) > f.max { // overflows or saturates
+		want = f.round(want)
 	}
 	ratio := 0.0
 	switch {

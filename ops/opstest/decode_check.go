@@ -39,12 +39,7 @@ func (s *session) checkRows(a attention) {
 			}
 			return
 		}
-		rowMax := 0.0
-		for _, w := range want {
-			if w := math.Abs(w); w > rowMax && !math.IsInf(w, 0) {
-				rowMax = w
-			}
-		}
+		rowMax := largest(want)
 		t := a.tol
 		t.scale = a.want.maxV[row*a.p.hq+h]
 		for x, w := range want {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 )
@@ -11,8 +12,8 @@ import (
 // The grids are the parameter lists of FlashInfer's own tests of the two functions. Their product is far more than anyone runs
 // at each change, so a seeded sample of it is part of every run and the whole behind Filter.Full.
 
-// gridSample is how many points of each of the two grids an ordinary run draws.
-const gridSample = 100
+// gridSample is how many points of a large grid an ordinary run draws, about 200 of all.
+const gridSample = 80
 
 // grid is a product of axes; point n is one choice on each.
 type grid struct {
@@ -43,10 +44,10 @@ var decodeTuples = [][5]int{
 	{256, 1, 64, 4, 8}, {256, 2, 16, 2, 8}, {256, 3, 64, 4, 5}, {256, 4, 32, 2, 8}, {256, 5, 32, 2, 1},
 }
 
-// gridCases lists the points that the seed draws from the two grids, and, as heavy cases, all others.
-func gridCases(seed uint64) []Case {
+// gridCases lists the points that the seed draws from the grids, or all of them.
+func gridCases(seed uint64, full bool) []Case {
 	var out []Case
-	for _, g := range []struct {
+	for i, g := range []struct {
 		op   string
 		grid grid
 		make func(point []int, rng *rand.Rand) (string, body)
@@ -54,22 +55,22 @@ func gridCases(seed uint64) []Case {
 		{"decode", newGrid(len(decodeTuples), 2, len(DecodeDTypes())-1, 3, 2, 2, 2, 2, 2), decodePoint},
 		{"decode", newGrid(3, 3, 2, 2, 2), sinkPoint},
 		{"decode", newGrid(2, 2, 2, 4, 2), truncatingPoint},
+		{"decode", newGrid(5, 2, 2, 2, 2, 2, 2, 2, 2, 4), lowLevelPoint},
+		{"decode", newGrid(4, 2, 2, 2), widePoint},
+		{"decode", newGrid(9, 6, 3), longPoint},
 		{"prefill", newGrid(2, 3, 3, 3, 2, 2, 2, 3), prefillPoint},
 		{"prefill", newGrid(2, 4, 3, 2, 2, 2), raggedPoint},
 	} {
-		rng := rand.New(rand.NewPCG(seed, uint64(g.grid.total)))
-		share := gridSample * g.grid.total / (g.grid.total + 400) // small grids give less to the sample
-		drawn := make(map[int]bool)
-		for _, n := range rng.Perm(g.grid.total)[:min(share, g.grid.total)] {
-			drawn[n] = true
+		points := rand.New(rand.NewPCG(seed, uint64(i))).Perm(g.grid.total)
+		if !full { // small grids give less to the sample
+			points = points[:gridSample*g.grid.total/(g.grid.total+800)]
 		}
-		for n := range g.grid.total {
-			name, b := g.make(g.grid.point(n), rand.New(rand.NewPCG(seed, uint64(n))))
-			if b == nil {
-				continue
+		slices.Sort(points)
+		for _, n := range points {
+			if name, b := g.make(g.grid.point(n), rand.New(rand.NewPCG(seed, uint64(n)))); b != nil {
+				out = append(out, Case{Name: fmt.Sprintf("%s/grid/%s", g.op, name), Op: g.op, List: Correctness, body: b,
+					Why: "a point of the grid of FlashInfer's tests"})
 			}
-			out = append(out, Case{Name: fmt.Sprintf("%s/grid/%s", g.op, name), Op: g.op, List: Correctness, Heavy: !drawn[n], body: b,
-				Why: "a point of the grid of FlashInfer's tests"})
 		}
 	}
 	return out
@@ -144,6 +145,59 @@ func truncatingPoint(p []int, _ *rand.Rand) (string, body) {
 		s.mask = func(_, i, c int) bool { return kind == "full" || c <= i }
 	})
 	return fmt.Sprintf("window=%d/kv_len=%d/mask=%s/q_len=%d/q=%v", window, length, kind, l, s.q), s
+}
+
+// lowLevelPoint: length × batch × KV heads × page × head dim × group × window × two scales × dtypes.
+func lowLevelPoint(p []int, _ *rand.Rand) (string, body) {
+	length, batch, hkv, page, d := []int{2, 15, 256, 512, 514}[p[0]], []int{1, 4}[p[1]], []int{2, 4}[p[2]], []int{16, 64}[p[3]], []int{32, 128}[p[4]]
+	group, window := []int{8, 16}[p[5]], []int{-1, 255}[p[6]]
+	lens := make([]int, batch)
+	for b := range lens {
+		lens[b] = length
+	}
+	s := newDecode(lens, 1, page, hkv*group, hkv, d).with(func(s *decodeSpec) {
+		s.window, s.backend, s.q = window, "xqa", []attn.DType{attn.F16, attn.BF16, attn.BF16, attn.BF16}[p[9]]
+		s.bmm1 *= []float64{1, 0.5}[p[7]]
+		if p[9] > 1 {
+			s.kv, s.bmm2 = attn.E4M3, []float64{1, 0.5}[p[8]]
+			s.bmm1 *= s.bmm2
+		}
+		if p[9] == 3 {
+			s.out, s.oScale = attn.E4M3, 0.25
+			s.bmm2 *= 4
+		}
+	})
+	return fmt.Sprintf("xqa/kv_len=%d/batch=%d/heads=%d-%d/page=%d/d=%d/window=%d/bmm1=%.3g/bmm2=%.3g/q=%v/kv=%v/out=%v", length, batch, s.hq, hkv, page, d, window,
+		s.bmm1, s.bmm2, s.q, s.kv, s.out), s
+}
+
+// widePoint: page × draft length × window × dtype, head dim 512.
+func widePoint(p []int, _ *rand.Rand) (string, body) {
+	page, l, window := []int{128, 256, 512, 1024}[p[0]], 1+p[1], []int{-1, 127}[p[2]]
+	s := newDecode([]int{1024, 1000}, l, page, 8, 2, 512).with(func(s *decodeSpec) {
+		s.q, s.window = []attn.DType{attn.BF16, attn.F16}[p[3]], window
+	})
+	return fmt.Sprintf("wide/page=%d/q_len=%d/window=%d/d=512/q=%v", page, l, window, s.q), s
+}
+
+// longPoint: tuple × context × dtypes. The batches of 32 stop at 16 Ki tokens, whose cache is half a gigabyte.
+func longPoint(p []int, rng *rand.Rand) (string, body) {
+	t := [][5]int{{1, 1, 16, 2, 1}, {1, 1, 32, 2, 5}, {1, 3, 64, 2, 1}, {1, 4, 64, 4, 1}, {1, 1, 16, 8, 8}, {1, 1, 32, 8, 8}, {32, 4, 16, 2, 8}, {32, 8, 16, 2, 8}, {32, 16, 16, 2, 8}}[p[0]]
+	kv := 4096 << p[1]
+	if t[0]*kv > 1<<19 {
+		return "", nil
+	}
+	lens := make([]int, t[0])
+	for b := range lens {
+		lens[b] = kv - rng.IntN(100)
+	}
+	s := newDecode(lens, t[1], t[2], t[3]*t[4], t[3], 128).with(func(s *decodeSpec) {
+		s.q, s.rows = attn.BF16, 128
+		if s.kv = attn.BF16; p[2] > 0 {
+			s.kv, s.deviceScales, s.bmm2 = attn.E4M3, p[2] == 2, 0.7
+		}
+	})
+	return fmt.Sprintf("long/batch=%d/q_len=%d/page=%d/heads=%d-%d/kv_len=%d/kv=%v", t[0], t[1], t[2], s.hq, s.hkv, kv, s.kv) + onOff(p[2]/2, "device_scales"), s
 }
 
 // prefillPoint: batch × rows × keys × page × KV heads × causal × LSE × dtype, over a stacked NHD cache.

@@ -45,12 +45,7 @@ func placeMatrix(in *instance, rng *rand.Rand, arg string, bind *attn.Tensor, dt
 func (s *session) checkLayer(o *operand, want []float64, abs func(i int) float64) {
 	got := o.floats()
 	d := diff{name: o.arg}
-	top := 0.0
-	for _, w := range want {
-		if a := math.Abs(w); a > top && !math.IsInf(a, 0) {
-			top = a
-		}
-	}
+	top := largest(want)
 	t := s.tolerance(o.desc.DType, attn.Invalid)
 	for i, w := range want {
 		t.scale = math.Abs(w)

@@ -24,8 +24,6 @@ type request struct {
 	q          func(i, h int, dst []float64)
 	k, v       func(j, h int, dst []float64)
 	mask       func(i, c int) bool // draft row i sees draft token c; nil: causal decides
-
-	bad bool // a wrong backend's own idea of the request; see faults_test.go
 }
 
 // visible is the mask rule of the contract: the padding, then causality or the draft mask, then the window.
@@ -43,6 +41,18 @@ func (p *problem) visible(r *request, i, j int) bool {
 		return false
 	}
 	return p.window < 0 || pos-p.window <= j
+}
+
+// gain is how much c2 may enlarge the values' errors.
+func (p *problem) gain() float64 { return math.Max(1, math.Abs(finite(p.c2))) }
+
+// work is the number of multiplications in the scores.
+func (p *problem) work() int {
+	n := 0
+	for _, r := range p.reqs {
+		n += r.l * r.s * p.hq * p.dqk
+	}
+	return n
 }
 
 // solution is a problem's answer, rows of all requests in order.
@@ -78,7 +88,7 @@ func (p *problem) solve() *solution {
 }
 
 func (p *problem) solveHead(r *request, hkv int, out *solution) {
-	var k, v []float64 // this head's keys and values, read when a row first needs them
+	var k, v, top []float64 // this head's keys and values, read when a row first needs them, and the largest |v| of each
 	q, scores := make([]float64, p.dqk), make([]float64, r.s)
 	for i := range r.l {
 		for h := range p.hq {
@@ -86,10 +96,11 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 				continue
 			}
 			if k == nil {
-				k, v = make([]float64, r.s*p.dqk), make([]float64, r.s*p.dvo)
+				k, v, top = make([]float64, r.s*p.dqk), make([]float64, r.s*p.dvo), make([]float64, r.s)
 				for j := range r.s {
 					r.k(j, hkv, k[j*p.dqk:(j+1)*p.dqk])
 					r.v(j, hkv, v[j*p.dvo:(j+1)*p.dvo])
+					top[j] = largest(v[j*p.dvo : (j+1)*p.dvo])
 				}
 			}
 			r.q(i, h, q)
@@ -114,16 +125,14 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 				l += w
 				for d, x := range v[j*p.dvo : (j+1)*p.dvo] {
 					o[d] += w * x
-					if a := math.Abs(x); a > maxV && !math.IsInf(a, 0) {
-						maxV = a
-					}
 				}
+				maxV = math.Max(maxV, top[j])
 			}
 			if p.sinks != nil && !math.IsInf(p.sinks[h], -1) {
 				l += math.Exp(p.sinks[h] - m)
 			}
 			n := (r.row0+i)*p.hq + h
-			out.maxV[n] = maxV * math.Max(1, math.Abs(p.c2))
+			out.maxV[n] = maxV * p.gain()
 			if out.lse[n] = m + math.Log(l); l == 0 {
 				out.lse[n] = math.Inf(-1)
 				continue // no visible key and no sink: zeros
@@ -133,6 +142,17 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 			}
 		}
 	}
+}
+
+// largest is the largest finite |x|.
+func largest(x []float64) float64 {
+	top := 0.0
+	for _, a := range x {
+		if a = math.Abs(a); a > top && !math.IsInf(a, 0) {
+			top = a
+		}
+	}
+	return top
 }
 
 func dot(a, b []float64) float64 {
@@ -151,16 +171,27 @@ func dot(a, b []float64) float64 {
 	return (s0 + s1) + (s2 + s3)
 }
 
-// parallel calls f(0) … f(n-1), spread over the processors.
+// parallel calls f(0) … f(n-1), spread over the processors. A panic in one of them is the caller's.
 func parallel(n int, f func(int)) {
 	workers := min(n, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
+	panics := make(chan any, workers)
 	for w := range workers {
 		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics <- p
+				}
+			}()
 			for i := w; i < n; i += workers {
 				f(i)
 			}
 		})
 	}
 	wg.Wait()
+	select {
+	case p := <-panics:
+		panic(p)
+	default:
+	}
 }

@@ -47,7 +47,7 @@ func (p *problem) solveSplit(rng *rand.Rand) *solution {
 					}
 					at := (r.row0+i)*p.hq + h
 					out.lse[at] = acc[x].log2 * math.Ln2
-					out.maxV[at] = acc[x].maxV * math.Max(1, math.Abs(p.c2))
+					out.maxV[at] = acc[x].maxV * p.gain()
 				}
 			}
 		}
@@ -139,10 +139,8 @@ func (p *problem) absorb(part []state, q [][]float64, r *request, g int, keys []
 			sum[x] = sum[x]*shrink + w
 			for d := range v {
 				part[x].mean[d] = part[x].mean[d]*shrink + w*v[d]
-				if a := math.Abs(v[d]); a > part[x].maxV && !math.IsInf(a, 0) {
-					part[x].maxV = a
-				}
 			}
+			part[x].maxV = math.Max(part[x].maxV, largest(v))
 		}
 	}
 	for x := range part {

@@ -3,6 +3,7 @@ package opstest
 import (
 	"math"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 )
@@ -13,10 +14,13 @@ func rowsOf(rng *rand.Rand, dt attn.DType, rows, width int, rule func(row, d int
 	b := make([]byte, rows*width*size)
 	if rule == nil {
 		// Rows are windows at random places of one ring of normal numbers: drawing each number would take longer than the backend.
-		ring := normals(rng, dt, width)
+		ring := ringOf(dt)
+		n := len(ring) / 2 / size
 		for r := range rows {
-			at := rng.IntN(ringLen) * size
-			copy(b[r*width*size:], ring[at:at+width*size])
+			for d := 0; d < width; d += n { // a row longer than the ring takes several windows
+				at := rng.IntN(n) * size
+				copy(b[(r*width+d)*size:(r*width+min(d+n, width))*size], ring[at:])
+			}
 		}
 		return b
 	}
@@ -30,15 +34,22 @@ func rowsOf(rng *rand.Rand, dt attn.DType, rows, width int, rule func(row, d int
 	return b
 }
 
-const ringLen = 8191
+var rings sync.Map // attn.DType → []byte
 
-func normals(rng *rand.Rand, dt attn.DType, width int) []byte {
-	v := make([]float64, ringLen+width)
+// ringOf is 8191 standard normal numbers, twice over.
+func ringOf(dt attn.DType) []byte {
+	if r, ok := rings.Load(dt); ok {
+		return r.([]byte)
+	}
+	rng := rand.New(rand.NewPCG(1, uint64(dt)))
+	v := make([]float64, 8191)
 	for i := range v {
 		v[i] = rng.NormFloat64()
 	}
-	b := make([]byte, len(v)*dt.Size())
+	b := make([]byte, len(v)*dt.Size(), 2*len(v)*dt.Size())
 	encodeRow(b, dt, v)
+	b = append(b, b...)
+	rings.Store(dt, b)
 	return b
 }
 
