@@ -82,7 +82,7 @@ block:                              \
 	VEXTRACTPS    $3, X4, (DI)(AX*4) \
 	ADDQ          $4, DI
 
-// PAIRS(PAIR, p, at, sum): adds the products of 64 weights of the block at p, prepared at the stack's at, with X's.
+// PAIRS(PAIR, p, at, sum): adds the products of 64 weights of the block at p, prepared at the stack's at, with x's in Z10, Z11, Z15 and Z16.
 #define PAIRS(PAIR, p, at, sum) \
 	PAIR(p, at)               \
 	VFMADD231PS Z10, Z8, sum  \

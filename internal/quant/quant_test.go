@@ -98,7 +98,7 @@ func weight(d attn.DType, row []byte, i int) float64 {
 		return affineK(nibbleK(48) + bits(16+j, run, 1)<<4)
 	case attn.Q6_K:
 		code := bits(i/128*64+i%64, i%128/64*4, 4) + bits(128+i/128*32+j, i%128/32*2, 2)<<4
-		return f16(208) * float64(int8(b[192+i/16])*1) * float64(code-32)
+		return f16(208) * float64(int8(b[192+i/16])) * float64(code-32)
 	}
 	panic(d)
 }

@@ -187,8 +187,6 @@ TEXT ·expSumAVX512(SB), NOSPLIT, $0-28
 loop:
 	CMPQ CX, $16
 	JGE  vector
-	TESTQ CX, CX
-	JZ   done
 	TAILMASK(CX, AX)
 
 vector:
@@ -214,8 +212,6 @@ vector:
 	ADDQ         $64, DI
 	SUBQ         $16, CX
 	JGT          loop
-
-done:
 	FOLD(VADDPS, Z0, Y0, X0, Y1, X1)
 	VMOVSS X0, ret+24(FP)
 	VZEROUPPER
