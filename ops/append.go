@@ -76,7 +76,7 @@ func appendOperands[T Operand](kv KV[T]) ([]operand[attn.AppendCall], error) {
 	if kv.form == kvRagged {
 		return nil, attn.Errorf(ErrArgument, "append_kv", "kv_cache", "StackedKV or PairKV", "RaggedKV")
 	}
-	in, err := kvOperands("append_kv", kv, "k_cache", "v_cache", func(c *C) (*attn.Tensor, *attn.Tensor) { return &c.KeyCache, &c.ValueCache })
+	in, err := kvOperands("append_kv", kv, "kv_cache", "kv_cache", func(c *C) (*attn.Tensor, *attn.Tensor) { return &c.KeyCache, &c.ValueCache })
 	if err != nil || kv.form != kvStacked {
 		return in, err
 	}
