@@ -344,7 +344,7 @@ func collision(n *net, do func(gorgonia.Value) (gorgonia.Value, error)) (a, b *g
 	x := n.random(tensor.Float32, 3, 16)
 	tags := map[uint32]string{}
 	for i := 0; ; i++ {
-		tag := fmt.Sprint("op", i)
+		tag := fmt.Sprintf("%x", uint64(i)*0x9e3779b97f4a7c15) // long and mixed, else FNV rarely collides
 		h := fnv.New32a()
 		fmt.Fprintf(h, "%v%v%s", x.Type(), x.Shape(), tag)
 		other, ok := tags[h.Sum32()]

@@ -43,7 +43,7 @@ func denseView(op, arg string, d *tensor.Dense) (attn.Tensor, error) {
 		p := d.Uintptr()
 		t.Ptr = *(*unsafe.Pointer)(unsafe.Pointer(&p)) // d keeps the memory alive: Go's or a device's
 	}
-	if d.IsMasked() {
+	if d.IsMasked() && d.MemSize() > 0 { // no elements count as masked
 		return t, attn.Errorf(ErrArgument, op, arg, "a tensor without a mask", "a masked %s", t.String())
 	}
 	if s := d.Strides(); t.Rank > 0 {
