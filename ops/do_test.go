@@ -1,0 +1,130 @@
+package ops_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/gaze-ml/gaze/ops"
+)
+
+// Values that no graph would pass to an op, given to its Do: an error of the op's each time, never a panic, and the next valid Do
+// gives what it gave before.
+func TestDoRefusesValues(t *testing.T) {
+	for name, c := range directs {
+		t.Run(name, func(t *testing.T) {
+			b := c(newMaker(t))
+			g := gorgonia.NewGraph()
+			nodes := make([]*node, len(b.in))
+			for i, d := range b.in {
+				nodes[i] = input(g, i, d.Dtype(), d.Shape()...)
+			}
+			outs, err := b.build(nodes)
+			must(t, outs, err)
+			opNode := g.AllNodes()[len(b.in)]
+			op := opNode.Op()
+			values := func() (vals []gorgonia.Value) { // in the op's own order
+				in := clones(b.in)
+				for it := g.From(opNode.ID()); it.Next(); {
+					vals = append(vals, in[it.Node().ID()])
+				}
+				return vals
+			}
+			valid := func() []byte {
+				t.Helper()
+				v, err := op.Do(values()...)
+				return bytes.Clone(raw(must(t, v, err).(*dense)))
+			}
+			want := valid()
+			returned := zeros(f32, 2)
+			tensor.ReturnTensor(returned) // a header without memory, as UnbindAllNonInputs leaves
+			for i, v := range values() {
+				dt, shape := v.Dtype(), v.Shape()
+				for what, bad := range map[string]gorgonia.Value{
+					"nil": nil, "a nil tensor": (*dense)(nil), "a scalar": gorgonia.NewF64(1), "float64": zeros(tensor.Float64, shape...), "a returned tensor": returned,
+					"a masked tensor": tensor.New(tensor.Of(dt), tensor.WithShape(shape...), tensor.WithMask(make([]bool, shape.TotalSize()))),
+				} {
+					vals := values()
+					vals[i] = bad
+					_, err := op.Do(vals...)
+					var e *ops.Error
+					if !errors.As(err, &e) || e.Arg == "" || strings.Contains(err.Error(), "panic") {
+						t.Errorf("operand %d is %s: %v, want an error about it", i, what, err)
+					}
+				}
+			}
+			_, err = op.Do()
+			wantRefusal(t, "no operands", err, op.String(), "operands", ops.ErrArgument)
+			if got := valid(); !bytes.Equal(got, want) {
+				t.Error("the next valid Do gives something else")
+			}
+		})
+	}
+}
+
+// What Do returned lives until the op runs again: then its memory has the new values.
+func TestDoOwnsItsOutput(t *testing.T) {
+	m := newMaker(t)
+	g := gorgonia.NewGraph()
+	y, err := ops.SiLUMul(input(g, 0, f32, 2, 8), input(g, 1, f32, 2, 8))
+	must(t, y, err)
+	run := func() *dense {
+		v, err := y.Op().Do(m.random(f32, 2, 8), m.random(f32, 2, 8))
+		return must(t, v, err).(*dense)
+	}
+	a := run()
+	before := bytes.Clone(raw(a))
+	b := run()
+	if a == b || a.Uintptr() != b.Uintptr() || bytes.Equal(before, raw(a)) {
+		t.Error("want another header over the same memory, with new values")
+	}
+}
+
+// A projection names what its op wrote last, and nothing before.
+func TestProjectionBeforeItsOp(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x := input(g, 0, f32, 2, 8)
+	normed, sum, err := ops.AddRMSNorm(x, x, input(g, 1, f32, 8), 1e-5)
+	must(t, normed, err)
+	_, err = sum.Op().Do(zeros(f32, 2, 8))
+	wantRefusal(t, "sum before norm", err, "sum", "out", ops.ErrArgument)
+	x0 := newMaker(t).random(f32, 2, 8)
+	_, err = normed.Op().Do(x0, zeros(f32, 8), x0)
+	must(t, 0, err)
+	v, err := sum.Op().Do(zeros(f32, 2, 8))
+	got := must(t, v, err).(*dense).Data().([]float32)
+	for i, x := range x0.Data().([]float32) {
+		if got[i] != 2*x {
+			t.Fatalf("element %d is %v, want %v", i, got[i], 2*x)
+		}
+	}
+}
+
+// Gradients stop with an error at an op of gaze, and work beside it.
+func TestGradients(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x, w := input(g, 0, f32, 2, 8), input(g, 1, f32, 8)
+	y, err := ops.RMSNorm(x, w, 1e-5)
+	must(t, y, err)
+	through, err := gorgonia.Sum(y)
+	must(t, through, err)
+	beside, err := gorgonia.Sum(must1(gorgonia.Square(x)))
+	must(t, beside, err)
+	if _, err := gorgonia.Grad(through, x); err == nil {
+		t.Error("a gradient through RMSNorm")
+	}
+	if _, err := gorgonia.Grad(beside, x); err != nil {
+		t.Errorf("beside RMSNorm: %v", err)
+	}
+}
+
+func must1[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
