@@ -1,0 +1,657 @@
+#!/usr/bin/env python3
+"""Checks the compiled kernels against float64, on a GPU or on the CPU stand-in of emu/, and times them.
+
+    check.py --emu LIB.so [--only PART]                 correctness on a CPU (emu/build.sh makes LIB.so)
+    check.py --cubins DIR [--only PART] [--no-time]     correctness on the GPU, then the cases of the peers' benchmark
+
+PART: decode, prefill, layer, linear, engine (comma-separated). --match TEXT runs the cases whose name has it. One JSON line per timed case, a summary line per
+part, exit status 1 when anything is wrong. It needs Python, NumPy and a driver; for timing PyTorch with Triton (events, L2 flush).
+Everything a kernel must not touch is poisoned: NaN in unused page slots, in pages no table names and in outputs before the call,
+absurd ids in unused table entries, guard bytes around every buffer.
+"""
+import argparse, ctypes, json, math, os, re, sys, time
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LOG2E = 1.4426950408889634
+
+
+# ---- parameter structs, read from params.h ----
+
+CTYPES = {"int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float, "double": ctypes.c_double}
+
+
+def read_structs():
+    text = re.sub(r"//[^\n]*", "", open(os.path.join(HERE, "params.h")).read())
+    out = {}
+    for body, name in re.findall(r"typedef struct \{([^}]*)\} (\w+);", text):
+        fields = []
+        for decl in filter(None, (" ".join(d.split()) for d in body.split(";"))):
+            kind, field, count = re.match(r"^(.*?[\s*])(\w+)(?:\[(\d+)\])?$", decl).groups()
+            t = ctypes.c_void_p if "*" in kind else CTYPES[kind.strip()]
+            fields.append((field, t * int(count) if count else t))
+        out[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return out
+
+
+P = read_structs()
+
+
+# ---- numbers ----
+
+def bf16_bits(x):
+    u = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    r = (u + 0x7FFF + ((u >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), 0x7FC0, r).astype(np.uint16)
+
+
+class DType:
+    def __init__(self, name, store, step):
+        self.name, self.store, self.size, self.steps = name, np.dtype(store), np.dtype(store).itemsize, step
+
+    def encode(self, x):
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.name == "bf16":
+                return bf16_bits(np.asarray(x, np.float32))
+            if self.name == "e4m3":
+                return e4m3_encode(np.asarray(x, np.float64))
+            return np.asarray(x, np.float32).astype(self.store)
+
+    def decode(self, b):
+        with np.errstate(invalid="ignore"):
+            if self.name == "bf16":
+                return (b.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+            if self.name == "e4m3":
+                return E4M3[b]
+            return b.astype(np.float64)
+
+    def round(self, x):
+        return self.decode(self.encode(x))
+
+    def step(self, x):
+        """Distance of neighbours at |x|."""
+        m, least = {"f16": (10, -24), "bf16": (7, -133), "f32": (23, -149), "e4m3": (3, -9)}[self.name]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            e = np.floor(np.log2(np.abs(x)))
+        return np.exp2(np.maximum(np.where(np.isfinite(e), e, -999) - m, least))
+
+
+def e4m3_table():
+    t = np.zeros(256)
+    for i in range(256):
+        e, m = i >> 3 & 15, i & 7
+        v = m * 2.0**-9 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7)
+        t[i] = (-1 if i & 128 else 1) * (math.nan if i & 127 == 127 else v)
+    return t
+
+
+E4M3 = e4m3_table()
+
+
+def e4m3_encode(x):
+    mags = E4M3[:127]
+    a = np.minimum(np.abs(x), 448.0)
+    i = np.clip(np.searchsorted(mags, a), 1, 126)
+    lo, hi = mags[i - 1], mags[i]
+    up = (a - lo > hi - a) | ((a - lo == hi - a) & (i % 2 == 0))
+    code = np.where(up, i, i - 1)
+    return np.where(np.isnan(x), 127, code | np.where(np.signbit(x), 128, 0)).astype(np.uint8)
+
+
+F32, F16, BF16, F8 = DType("f32", np.float32, 23), DType("f16", np.float16, 10), DType("bf16", np.uint16, 7), DType("e4m3", np.uint8, 3)
+HALVES = [BF16, F16]
+
+
+# ---- devices ----
+
+GUARD = 256
+
+
+class Emu:
+    """Buffers end at an unmapped page, and begin after one."""
+
+    sms = 5  # so that few keys are already split
+
+    def __init__(self, lib):
+        self.lib = ctypes.CDLL(lib)
+        self.lib.emu_params.restype = ctypes.c_size_t
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.mmap.restype = ctypes.c_void_p
+        self.libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        self.libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self.libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self.maps = {}
+
+    def alloc(self, n):
+        page = 4096
+        room = (n + 15) // 16 * 16
+        size = (room + page - 1) // page * page
+        base = self.libc.mmap(None, size + 2 * page, 3, 0x22, -1, 0)
+        assert base not in (None, ctypes.c_void_p(-1).value)
+        self.libc.mprotect(base, page, 0)
+        self.libc.mprotect(base + page + size, page, 0)
+        at = base + page + size - room
+        self.maps[at] = (base, size + 2 * page)
+        return at
+
+    def free(self, at):
+        self.libc.munmap(*self.maps.pop(at))
+
+    def write(self, at, data):
+        ctypes.memmove(at, data.ctypes.data, data.nbytes)
+
+    def read(self, at, n):
+        return np.frombuffer(ctypes.string_at(at, n), np.uint8).copy()
+
+    def launch(self, symbol, grid, threads, shared, params):
+        n = self.lib.emu_params(symbol.encode())
+        assert n == ctypes.sizeof(params), f"{symbol}: parameters of {n} bytes, params.h says {ctypes.sizeof(params)}"
+        g = tuple(grid) + (1, 1)
+        assert self.lib.emu_launch(symbol.encode(), g[0], g[1], g[2], threads, shared, ctypes.byref(params)) == 0, symbol
+
+    def has(self, symbol):
+        return self.lib.emu_params(symbol.encode()) != ctypes.c_size_t(-1).value
+
+
+class Cuda:
+    def __init__(self, cubins, target):
+        import torch  # its primary context, allocator and streams are used when timing
+
+        self.torch = torch
+        torch.cuda.init()
+        torch.zeros(1, device="cuda")
+        self.cu = ctypes.CDLL("libcuda.so.1")
+        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+        self.functions, self.modules = {}, []
+        for f in sorted(os.listdir(cubins)):
+            if f.endswith(target + ".cubin"):
+                m = ctypes.c_void_p()
+                self.ok(self.cu.cuModuleLoad(ctypes.byref(m), os.path.join(cubins, f).encode()), f)
+                self.modules.append(m)
+        assert self.modules, f"no *{target}.cubin in {cubins}"
+
+    def ok(self, code, what):
+        if code:
+            s = ctypes.c_char_p()
+            self.cu.cuGetErrorName(code, ctypes.byref(s))
+            raise RuntimeError(f"{what}: {s.value.decode() if s.value else code}")
+
+    def function(self, symbol, shared=0):
+        key = (symbol, shared)
+        if key not in self.functions:
+            f = ctypes.c_void_p()
+            for m in self.modules:
+                if self.cu.cuModuleGetFunction(ctypes.byref(f), m, symbol.encode()) == 0:
+                    break
+            else:
+                return None
+            if shared > 48 << 10:
+                self.ok(self.cu.cuFuncSetAttribute(f, 8, shared), symbol)
+            self.functions[key] = f
+        return self.functions[key]
+
+    def has(self, symbol):
+        return self.function(symbol) is not None
+
+    def alloc(self, n):
+        p = ctypes.c_uint64()
+        self.ok(self.cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(max(n, 16))), "alloc")
+        return p.value
+
+    def free(self, at):
+        self.cu.cuMemFree_v2(ctypes.c_uint64(at))
+
+    def write(self, at, data):
+        self.ok(self.cu.cuMemcpyHtoD_v2(ctypes.c_uint64(at), ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.nbytes)), "write")
+
+    def read(self, at, n):
+        out = np.empty(n, np.uint8)
+        self.ok(self.cu.cuMemcpyDtoH_v2(ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(at), ctypes.c_size_t(n)), "read (after the launch)")
+        return out
+
+    def launch(self, symbol, grid, threads, shared, params, stream=0):
+        f = self.function(symbol, shared)
+        assert f is not None, f"no kernel {symbol}"
+        g = tuple(grid) + (1, 1)
+        args = (ctypes.c_void_p * 1)(ctypes.addressof(params))
+        self.ok(self.cu.cuLaunchKernel(f, g[0], g[1], g[2], threads, 1, 1, shared, ctypes.c_void_p(stream), args, None), symbol)
+
+
+# ---- buffers ----
+
+class Buffer:
+    """Guarded device memory holding a NumPy array of storage type."""
+
+    def __init__(self, run, data):
+        self.run, self.data = run, np.ascontiguousarray(data)
+        n = self.data.nbytes
+        pad = 0 if isinstance(run.dev, Emu) else GUARD
+        self.pad, self.base = pad, run.dev.alloc(n + 2 * pad)
+        if pad:
+            run.dev.write(self.base, np.full(n + 2 * pad, 0xA5, np.uint8))
+        self.at = self.base + pad
+        if n:
+            run.dev.write(self.at, self.data)
+        run.buffers.append(self)
+
+    def get(self):
+        raw = self.run.dev.read(self.base, self.data.nbytes + 2 * self.pad)
+        n = self.data.nbytes
+        if self.pad:
+            assert (raw[: self.pad] == 0xA5).all() and (raw[self.pad + n :] == 0xA5).all(), "wrote outside a buffer"
+        return raw[self.pad : self.pad + n].view(self.data.dtype).reshape(self.data.shape)
+
+    def free(self):
+        self.run.dev.free(self.base)
+
+
+class Run:
+    """One case: its buffers, freed at the end, and the fault record."""
+
+    def __init__(self, dev, rng):
+        self.dev, self.rng, self.buffers = dev, rng, []
+        self.fault = self.put(np.zeros(32, np.uint8))
+
+    def put(self, data):
+        return Buffer(self, data)
+
+    def nan(self, shape, dt):
+        return self.put(np.full(shape, 0xFF, np.uint8).repeat(dt.size, axis=-1).view(dt.store) if shape else np.zeros(0, dt.store))
+
+    def faults(self):
+        r = self.fault.get()
+        return int(r[:4].view(np.uint32)[0]), [int(x) for x in r[8:32].view(np.int64)]
+
+    def done(self):
+        for b in self.buffers:
+            b.free()
+
+
+class Failure(Exception):
+    pass
+
+
+def compare(name, got, want, dt, rtol_steps=2.0, floor=0.0, nmse=None):
+    """|got - want| ≤ 2 rounding steps of the row's largest |want| (H11), NaN and infinities in the same places."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    if got.shape != want.shape:
+        raise Failure(f"{name}: shape {got.shape}, want {want.shape}")
+    if not got.size:
+        return 0.0
+    same = np.isnan(got) == np.isnan(want)
+    inf = np.isinf(want) | np.isinf(got)
+    same &= ~inf | (got == want)
+    if not same.all():
+        at = tuple(int(i[0]) for i in np.nonzero(~same))
+        raise Failure(f"{name}: {np.count_nonzero(~same)} of {got.size} wrong, first at {at}: got {got[at]}, want {want[at]}")
+    good = np.isfinite(want)
+    w = np.where(good, want, 0)
+    err = np.where(good, np.abs(np.where(good, got, 0) - w), 0)
+    top = np.abs(w).max(axis=-1, keepdims=True)
+    bound = rtol_steps * dt.step(top) + floor
+    if (err > bound).any():
+        at = np.unravel_index(np.argmax(err / bound), err.shape)
+        raise Failure(f"{name}: {np.count_nonzero(err > bound)} of {got.size} off, worst at {tuple(map(int, at))}: got {got[at]}, want {want[at]}")
+    den = (w * w).sum()
+    e = float((err * err).sum() / den) if den else 0.0
+    limit = nmse if nmse is not None else {"bf16": 2e-5, "f16": 1e-7, "f32": 1e-10}.get(dt.name, 1)
+    if e > limit:
+        raise Failure(f"{name}: NMSE {e:.3g} above {limit}")
+    return e
+
+
+# ---- paged caches ----
+
+LAYOUTS = ["hnd", "nhd", "stacked_hnd", "stacked_nhd", "shared", "padded", "odd"]
+
+
+class Cache:
+    """Logical keys and values [S_b,Hkv,D] of each request in a pool of pages full of NaN, and the table that finds them."""
+
+    def __init__(self, run, dt, lens, hkv, page, dk, dv=None, layout="hnd", extra_cols=2, table_gap=0, values=None, hide=None, first_page=0):
+        dv = dv or dk
+        rng = run.rng
+        self.dt, self.lens, self.page, self.dk, self.dv = dt, lens, page, dk, dv
+        self.k = [dt.round(rng.standard_normal((s, hkv, dk))) for s in lens]
+        self.v = self.k if layout == "shared" else [dt.round(rng.standard_normal((s, hkv, dv))) for s in lens]
+        if values:
+            self.k, self.v = values(self.k, self.v)
+        used = [-(-s // page) for s in lens]
+        ids = rng.permutation(sum(used) + 3) + first_page
+        n = self.pages = sum(used) + 3 + first_page
+        cols = max(used, default=0) + extra_cols
+        self.max_pages = max(cols, 1)
+        width = self.max_pages + table_gap
+        self.table = np.where(np.arange(len(lens) * width).reshape(len(lens), width) % 2, 1 << 30, -1).astype(np.int32)
+        at = 0
+        self.used = []
+        for b, u in enumerate(used):
+            self.table[b, :u] = ids[at : at + u]
+            self.used.append(ids[at : at + u])
+            at += u
+        self.table_row = width
+
+        def strides(d, order):
+            if layout.endswith("nhd"):
+                return page * hkv * d, d, hkv * d
+            return hkv * page * d, page * d, d
+
+        size = dt.store
+        ks, vs = list(strides(dk, 0)), list(strides(dv, 1))
+        if layout.startswith("stacked"):
+            pool = np.full(n * 2 * hkv * page * dk, 0, size)
+            ks[0] = vs[0] = 2 * hkv * page * dk
+            self.kbuf = self.vbuf = pool
+            self.koff, self.voff = 0, hkv * page * dk
+        elif layout == "shared":
+            self.kbuf = self.vbuf = np.zeros(n * hkv * page * dk, size)
+            self.koff = self.voff = 0
+        else:
+            gap = {"padded": (8, 16), "odd": (1, 3)}.get(layout)
+            if gap:
+                ks = [hkv * page * (dk + gap[0]) * 2, page * (dk + gap[0]), dk + gap[0]]
+                vs = [hkv * (page * (dv + gap[1]) + gap[1]), page * (dv + gap[1]) + gap[1], dv + gap[1]]
+            self.kbuf, self.vbuf = np.zeros(n * ks[0], size), np.zeros(n * vs[0], size)
+            self.koff = self.voff = 0
+        for buf in (self.kbuf, self.vbuf):
+            buf.view(np.uint8)[:] = 0xFF
+        self.ks, self.vs = ks, vs
+        for b, s in enumerate(lens):
+            for name, st, off, d, buf in (("k", ks, self.koff, dk, self.kbuf), ("v", vs, self.voff, dv, self.vbuf)):
+                x = dt.encode(getattr(self, name)[b])
+                for j in range(s):
+                    for h in range(hkv):
+                        a = off + int(self.table[b, j // page]) * st[0] + h * st[1] + j % page * st[2]
+                        buf[a : a + d] = x[j, h]
+        self.kdev = run.put(self.kbuf)
+        self.vdev = self.kdev if self.vbuf is self.kbuf else run.put(self.vbuf)
+        self.tdev = run.put(self.table)
+        self.k_at = self.kdev.at + self.koff * dt.size
+        self.v_at = self.vdev.at + self.voff * dt.size
+
+
+def attend(q, k, v, c1, c2, see, sinks):
+    """q [L,Hq,D], k, v [S,Hkv,·], see [L,S] bool → out [L,Hq,Dv], natural LSE [L,Hq]; float64. Hidden keys are not touched."""
+    L, hq, _ = q.shape
+    s_len, hkv, dv = v.shape
+    out, lse = np.zeros((L, hq, dv)), np.full((L, hq), -np.inf)
+    g = hq // hkv
+    for i in range(L):
+        keys = np.nonzero(see[i])[0]
+        for h in range(hq):
+            with np.errstate(invalid="ignore", over="ignore"):
+                s = c1 * (k[keys, h // g] @ q[i, h]) if len(keys) else np.zeros(0)
+                sink = sinks[h] if sinks is not None else -np.inf
+                m = max(s.max(initial=-np.inf), sink)
+                if np.isnan(s).any():
+                    m = np.nan
+                if m == -np.inf:
+                    continue
+                e = np.exp(s - m)
+                den = e.sum() + np.exp(sink - m)
+                lse[i, h] = m + np.log(den)
+                out[i, h] = c2 * (e @ v[keys, h // g]) / den if len(keys) else 0
+    return out, lse
+
+
+# ---- decode ----
+
+def launch_facts(kind, d, target):
+    text = open(os.path.join(HERE, "launch.h")).read()
+    m = re.search(rf"#define GAZE_{kind}_{d}_{target.upper()} (.*)", text)
+    return [int(x) for x in m.group(1).split(",")] if m else None
+
+
+def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=16, L=1, qlens=None, layout="hnd", window=-1, sinks=None, mask=None,
+                c1=None, c2=1.0, device_scales=False, q_gap=0, q_head_gap=0, max_seq=None, grid=None, min_units=0, lse=True, values=None, table_gap=0,
+                break_it=None, expect=None, rounds=1, values_q=None, max_q=None):
+    run = Run(dev, rng)
+    try:
+        lens = list(lens)
+        B, G = len(lens), hq // hkv
+        ql = list(qlens) if qlens is not None else [L] * B
+        T = sum(ql)
+        cache = Cache(run, dt, lens, hkv, page, d, layout=layout, values=values, table_gap=table_gap)
+        c1 = c1 if c1 is not None else 1 / math.sqrt(d)
+        q = dt.round(rng.standard_normal((T, hq, d)))
+        if values_q:
+            q = values_q(q)
+        hs = d + q_head_gap
+        ts = hq * hs + q_gap
+        qbuf = np.zeros(max(T * ts, 1), dt.store)
+        qbuf.view(np.uint8)[:] = 0xFF
+        for t in range(T):
+            for h in range(hq):
+                qbuf[t * ts + h * hs : t * ts + h * hs + d] = dt.encode(q[t, h])
+        threads, shared, most = launch_facts("DECODE", d, target)
+        maxL = max(ql, default=1) if qlens is not None else L
+        maxL = max_q or max(maxL, 1)
+        rows = next((r for r in (8, 16, 32) if r >= min(G * maxL, most)), most)
+        rows = min(rows, most)
+        grid = grid or dev.sms
+        p = P["DecodeParams"]()
+        out = run.nan((T, hq, d), dt)
+        l1, l2 = run.nan((T, hq), F32), run.nan((T, hq), F32)
+        ws = run.nan((2 * grid * rows * (d + 2),), F32)
+        counters = run.put(np.zeros(grid, np.uint32))
+        qdev, sl = run.put(qbuf), run.put(np.asarray(lens, np.int32))
+        p.q, p.k, p.v, p.block_tables, p.seq_lens = qdev.at, cache.k_at, cache.v_at, cache.tdev.at, sl.at
+        cum = None
+        if qlens is not None:
+            cum = run.put(np.concatenate([[0], np.cumsum(ql)]).astype(np.int32))
+            p.cum_seq_lens_q = cum.at
+        if mask is not None:
+            words = 2 * ((L + 31) // 32)
+            bits = np.zeros((B, L, words), np.uint16)
+            for b in range(B):
+                for i in range(L):
+                    for c in range(L):
+                        if mask(b, i, c):
+                            bits[b, i, c // 16] |= 1 << (c % 16)
+            p.mask = run.put(bits).at
+        if sinks is not None:
+            sinks = np.asarray(sinks, np.float32)
+            p.sinks = run.put(sinks).at
+        p.bmm1_scale, p.bmm2_scale = c1, c2
+        if device_scales:
+            p.bmm1_scale_at, p.bmm2_scale_at = run.put(np.float32([c1])).at, run.put(np.float32([c2])).at
+            p.bmm1_scale, p.bmm2_scale = 11, 13
+        p.out, p.workspace, p.counters, p.fault = out.at, ws.at, counters.at, run.fault.at
+        if lse:
+            p.lse, p.lse2 = l1.at, l2.at
+        p.q_token, p.q_head = ts, hs
+        p.k_page, p.k_head, p.k_token = cache.ks
+        p.v_page, p.v_head, p.v_token = cache.vs
+        p.table_row, p.tokens, p.pages = cache.table_row, T, cache.pages
+        p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = B, hq, hkv, L if qlens is None else maxL, maxL
+        p.page_size, p.max_pages, p.max_seq_len = page, cache.max_pages, max_seq or cache.max_pages * page
+        p.window_left, p.tile_rows, p.min_units = window, rows, min_units
+        bad = set()
+        if break_it:
+            bad = break_it(dict(run=run, p=p, table=cache.table, tdev=cache.tdev, lens=lens, sl=sl, cum=cum, cache=cache)) or set()
+        name = f"decode_h{d}_{dt.name}_kv{dt.name}_{target}"
+        for _ in range(rounds):
+            dev.launch(name, (grid,), threads, shared, p)
+        c1r, c2r = float(np.float32(c1)), float(np.float32(c2))
+        want, wl = np.zeros((T, hq, d)), np.full((T, hq), -np.inf)
+        at = 0
+        for b in range(B):
+            n, S = ql[b], lens[b]
+            if b not in bad:
+                pos = S - n + np.arange(n)[:, None]
+                j = np.arange(S)[None, :]
+                see = j <= pos
+                if mask is not None and n > 1:
+                    see = np.array([[jj < S - n or mask(b, i, jj - (S - n)) for jj in range(S)] for i in range(n)]).reshape(n, S)
+                if window >= 0:
+                    see &= j >= pos - window
+                want[at : at + n], wl[at : at + n] = attend(q[at : at + n], cache.k[b], cache.v[b], c1r, c2r, see, sinks)
+            at += n
+        got = dt.decode(out.get())
+        e = compare("out", got, want, dt)
+        if lse:
+            compare("lse", l1.get()[..., None], wl[..., None], F32, 0, 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
+            compare("lse2", l2.get()[..., None], wl[..., None] * LOG2E, F32, 0, 5e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
+        if (counters.get() != 0).any():
+            raise Failure(f"counters are left at {counters.get()}")
+        reason, rest = run.faults()
+        if expect is None and reason:
+            raise Failure(f"fault {reason} {rest} without cause")
+        if expect is not None and (reason, rest[0]) != expect:
+            raise Failure(f"fault {reason} {rest}, want reason and request {expect}")
+        for b in run.buffers:
+            b.get()
+        return e
+    finally:
+        run.done()
+
+
+def decode_cases():
+    """name → arguments of decode_case."""
+    c = {}
+    for dt in HALVES:
+        for d in (64, 128):
+            c[f"{dt.name}/d={d}"] = dict(dt=dt, d=d, lens=(37, 5, 0, 130))
+    c["long"] = dict(lens=(700, 3, 1200), hq=4, hkv=1)
+    c["one_request"] = dict(lens=(1000,), hq=4, hkv=2, d=64)
+    c["many_small"] = dict(lens=tuple(range(0, 23)), hq=4, hkv=4, d=64)
+    c["more_blocks_than_units"] = dict(lens=(17,), hq=1, hkv=1, d=64, grid=9, min_units=1)
+    c["thin"] = dict(lens=(300, 40), hq=4, hkv=2, d=64, min_units=1, grid=13)
+    for page in (1, 3, 8, 16, 32, 48, 100):
+        c[f"page={page}"] = dict(lens=(70, 64, 1, 33), page=page, d=64, hq=4)
+    for layout in LAYOUTS:
+        c[f"layout={layout}"] = dict(lens=(70, 21, 1), layout=layout, L=2, d=64)
+        c[f"layout={layout}/page=5"] = dict(lens=(70, 21, 1), layout=layout, page=5, L=1, d=128)
+    for hq, hkv in ((9, 3), (5, 1), (28, 4), (7, 7), (64, 1), (12, 2)):
+        c[f"heads={hq}-{hkv}"] = dict(lens=(21, 3), hq=hq, hkv=hkv, d=64)
+    for L in (2, 3, 5, 8, 17):
+        for g in (1, 3, 8):
+            c[f"q_len={L}/group={g}"] = dict(lens=(61, 21, L - 1), L=L, hq=2 * g, hkv=2, d=64, window=-1 if L % 2 else 9)
+    c["q_len=5/group=8/d=128"] = dict(lens=(150, 21), L=5, hq=16, hkv=2)
+    c["q_len=2/group=8/d=128"] = dict(lens=(150, 21), L=2, hq=16, hkv=2)
+    c["ragged"] = dict(lens=(90, 33, 0, 5, 64, 7), qlens=(5, 1, 2, 7, 0, 3), hq=6, hkv=2, d=64, sinks=(1, -1, 0, 2, -3, 4), max_q=9)
+    c["ragged/windows"] = dict(lens=(90, 33, 2), qlens=(5, 1, 2), hq=6, hkv=2, d=64, window=1)
+    for w in (0, 3, 7, 19, 20, 127):
+        c[f"window={w}"] = dict(lens=(20, 200, 1), window=w, d=64, hq=4, L=1)
+        c[f"window={w}/q_len=4"] = dict(lens=(20, 200, 1), window=w, d=64, hq=4, L=4)
+    c["sinks"] = dict(lens=(37, 0, 300, 2), window=7, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
+    c["sinks/q_len=3"] = dict(lens=(37, 0, 300, 2), L=3, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
+    for L in (1, 4, 17, 33):
+        c[f"mask/q_len={L}"] = dict(lens=(100, L, 70, 2), L=L, hq=4, d=64, mask=lambda b, i, x: (i * 7 + x * 3 + b) % 5 < 3)
+    c["mask/window"] = dict(lens=(100, 6, 70), L=4, hq=4, d=64, window=2, mask=lambda b, i, x: (i + x) % 3 < 2)
+    c["scales"] = dict(lens=(37, 12), c1=-0.125, c2=-2.0, d=64)
+    c["device_scales"] = dict(lens=(37, 12), c1=0.1, c2=0.6, device_scales=True, d=64)
+    c["nan_scale"] = dict(lens=(37, 0), c1=math.nan, device_scales=True, d=64)
+    c["q_strided"] = dict(lens=(21, 7), q_gap=1024, hq=8)
+    c["q_heads_apart"] = dict(lens=(21, 7), q_gap=40, q_head_gap=8, hq=8)
+    c["q_odd"] = dict(lens=(21, 7), q_gap=3, q_head_gap=1, hq=8, d=64)
+    c["table_slice"] = dict(lens=(21, 70), table_gap=5, d=64)
+    c["no_lse"] = dict(lens=(21, 70), lse=False, d=64)
+    c["rounds"] = dict(lens=(400, 70), hq=4, hkv=1, rounds=3, d=64)
+    c["large_scores"] = dict(lens=(90, 17), L=2, c1=40.0, d=64, hq=4, dt=F16)
+
+    def plant(where, what):
+        def f(k, v):
+            for b in range(len(k)):
+                for j in range(len(k[b])):
+                    if where(b, j):
+                        k[b][j], v[b][j] = what, what
+            return k, v
+        return f
+
+    c["hidden_nan"] = dict(lens=(40, 9), L=3, hq=4, d=64, values=plant(lambda b, j: b == 0 and j == 39, math.nan))
+    c["hidden_inf"] = dict(lens=(40, 9), L=3, hq=4, d=64, values=lambda k, v: (k, plant(lambda b, j: b == 0 and j >= 38, math.inf)([x.copy() for x in k], v)[1]))
+    c["window_nan"] = dict(lens=(70, 9), L=2, hq=4, d=64, window=20, values=plant(lambda b, j: b == 0 and j < 48, math.nan))
+    c["mask_nan"] = dict(lens=(40, 9), L=3, hq=4, d=64, values=plant(lambda b, j: j == 39, math.nan), mask=lambda b, i, x: x <= min(i, 1) and (i != 2 or x == 0))
+
+    def one_nan(kind):
+        def f(k, v):
+            (k if kind == "k" else v)[1][3, 1, 7] = math.nan
+            return k, v
+        return f
+
+    c["nan/key"] = dict(lens=(20, 33), L=2, hq=4, d=64, values=one_nan("k"))
+    c["nan/value"] = dict(lens=(20, 33), L=2, hq=4, d=64, values=one_nan("v"))
+
+    def nan_q(q):
+        q[1, 2, 5] = math.nan
+        return q
+
+    c["nan/query"] = dict(lens=(20, 33), L=2, hq=4, d=64, values_q=nan_q)
+
+    def table(b, n, value):
+        def f(x):
+            t = x["table"].copy()
+            t[b, n] = value
+            x["run"].dev.write(x["tdev"].at, t)
+            return {b}
+        return f
+
+    def lengths(b, value):
+        def f(x):
+            s = np.asarray(x["lens"], np.int32)
+            s[b] = value
+            x["run"].dev.write(x["sl"].at, s)
+            return {b}
+        return f
+
+    for value in (-1, 1 << 30, 10):
+        c[f"bad/table={value}"] = dict(lens=(37, 5, 33), hq=4, d=64, L=2, break_it=table(2, 1, value), expect=(7, 2))
+    c["bad/table/page=5"] = dict(lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
+    c["bad/table/split"] = dict(lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
+    c["bad/len=-1"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
+    c["bad/len_over_table"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, 16 * 5 + 1), expect=(2, 1), max_seq=1 << 20)
+    c["bad/len_over_max"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(2, 38), expect=(3, 2), max_seq=37)
+    c["batch=300"] = dict(lens=tuple((i * 7) % 40 for i in range(300)), hq=2, hkv=1, d=64)
+    c["batch=600/ragged"] = dict(lens=tuple((i * 7) % 40 for i in range(600)), qlens=tuple(i % 3 for i in range(600)), hq=2, hkv=1, d=64)
+    return c
+
+
+# ---- running ----
+
+def check(args, dev, part, cases, call):
+    bad, n, start, worst = 0, 0, time.time(), 0.0
+    for i, (name, kw) in enumerate(cases.items()):
+        if args.match not in name:
+            continue
+        n += 1
+        try:
+            e = call(dev, np.random.default_rng(args.seed + i), args.target, **kw)
+            worst = max(worst, e or 0.0)
+            if args.verbose:
+                print(f"ok {part}/{name} {e or 0:.2g}", flush=True)
+        except (Failure, AssertionError, RuntimeError) as e:
+            bad += 1
+            print(f"FAIL {part}/{name}: {e}", flush=True)
+            if "CUDA_ERROR" in str(e):
+                sys.exit(1)
+    print(json.dumps(dict(check=part, cases=n, failed=bad, worst_nmse=worst, seconds=round(time.time() - start, 1), seed=args.seed)), flush=True)
+    return bad
+
+
+PARTS = {"decode": (decode_cases, decode_case)}
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--emu")
+    ap.add_argument("--cubins")
+    ap.add_argument("--target", default="sm90a")
+    ap.add_argument("--only", default=",".join(PARTS))
+    ap.add_argument("--match", default="")
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--verbose", action="store_true")
+    ap.add_argument("--no-check", action="store_true")
+    ap.add_argument("--no-time", action="store_true")
+    args = ap.parse_args()
+    dev = Emu(args.emu) if args.emu else Cuda(args.cubins, args.target)
+    bad = 0
+    for part in args.only.split(","):
+        cases, call = PARTS[part]
+        if not args.no_check:
+            bad += check(args, dev, part, cases(), call)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+// How decode cuts its work. A request's keys are cut into units of 16 tokens, its rows (all query rows and heads of one KV head) into
+// tiles; a segment is one tile of one KV head of one request with all of its units. The units of all segments stand in one line
+// (request, KV head, tile, unit), and every block takes an equal run of it, so that batches of any lengths stay balanced while the grid
+// depends on nothing but the device: a captured launch serves every batch.
+#pragma once
+#include "kernel.cuh"
+
+namespace gaze {
+
+constexpr int kUnit = 16;  // tokens
+
+// Request is what decode must know of one request.
+struct Request {
+  int keys;       // S_b
+  int rows;       // L_b
+  int first;      // the first unit that any row sees
+  int units;      // of every segment, at least 1: a segment without keys still writes its rows
+  int tiles;      // of every KV head, 0 without rows
+  int64_t row0;   // its first row of q and out
+  bool bad;       // its rows become 0
+
+  __device__ __forceinline__ int64_t all_units(int kv_heads) const { return (int64_t)kv_heads * tiles * units; }
+};
+
+// load_request reads and judges request b; `blame` reports what is wrong with it.
+__device__ __forceinline__ Request load_request(const DecodeParams &p, int b, bool blame) {
+  Request r;
+  r.keys = p.seq_lens[b];
+  r.bad = false;
+  auto fault = [&](uint32_t reason, int64_t got, int64_t want) {
+    r.bad = true;
+    if (blame) report(p.fault, p.op, reason, b, got, want);
+  };
+  if (p.cum_seq_lens_q == nullptr) {
+    r.rows = p.q_len;
+    r.row0 = (int64_t)b * p.q_len;
+  } else {
+    const int from = p.cum_seq_lens_q[b], to = p.cum_seq_lens_q[b + 1];
+    r.rows = 0;
+    r.row0 = from;
+    if (to < from) {
+      fault(FAULT_Q_LEN_NEGATIVE, to, from);
+    } else if (from < 0 || to > p.tokens) {
+      fault(FAULT_Q_ROWS, from < 0 ? from : to, p.tokens);
+    } else {
+      r.rows = to - from;
+      if (r.rows > p.max_q_len) fault(FAULT_Q_LEN_MAX, r.rows, p.max_q_len);
+    }
+  }
+  const int64_t room = (int64_t)p.max_pages * p.page_size;
+  if (r.keys < 0) {
+    fault(FAULT_SEQ_LEN_NEGATIVE, r.keys, 0);
+  } else if (r.keys > room) {
+    fault(FAULT_SEQ_LEN_TABLE, r.keys, room);
+  } else if (r.keys > p.max_seq_len) {
+    fault(FAULT_SEQ_LEN_MAX, r.keys, p.max_seq_len);
+  }
+  if (r.bad) r.keys = 0;
+  r.first = 0;
+  if (p.window_left >= 0) r.first = (int)(max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left) / kUnit);
+  r.units = max(1, (r.keys + kUnit - 1) / kUnit - r.first);
+  r.tiles = (r.rows * (p.q_heads / p.kv_heads) + p.tile_rows - 1) / p.tile_rows;
+  return r;
+}
+
+// Cursor stands on one unit of the line.
+struct Cursor {
+  int b;     // request
+  int head;  // KV head
+  int tile;  // of the head
+  int unit;  // of the segment
+  Request r;
+
+  // advance moves on by n units. Past the end of the line it stands on request B.
+  __device__ __forceinline__ void advance(const DecodeParams &p, int n) {
+    unit += n;
+    while (b < p.batch && unit >= r.units) {
+      unit -= r.units;
+      if (++tile < r.tiles) continue;
+      tile = 0;
+      if (++head < p.kv_heads) continue;
+      head = 0;
+      do {
+        if (++b < p.batch) r = load_request(p, b, false);
+      } while (b < p.batch && r.tiles == 0);
+    }
+  }
+};
+
+// Plan is how the line is cut.
+struct Plan {
+  int64_t total;  // units in the line
+  int blocks;     // that have any
+
+  __device__ __forceinline__ int64_t begin_of(int block) const { return total * block / blocks; }
+  // owner is the block whose run holds unit x.
+  __device__ __forceinline__ int owner(int64_t x) const { return (int)(((x + 1) * blocks - 1) / total); }
+};
+
+// choose_blocks spreads `total` units over at most `grid` blocks: no thinner than min_units each, and, where that costs few blocks, so
+// that segments of equal length are cut alike or not at all.
+__device__ inline int choose_blocks(int64_t total, int64_t segments, int grid, int min_units) {
+  const int64_t most = max((int64_t)1, min((int64_t)grid, total / max(1, min_units)));
+  int64_t even;
+  if (segments <= most) {
+    even = most / segments * segments;
+  } else {
+    const int64_t each = (segments + most - 1) / most;
+    even = (segments + each - 1) / each;
+  }
+  return (int)(even * 16 >= most * 15 ? even : most);
+}
+
+// PlanShared is the shared memory of a plan.
+struct PlanShared {
+  int64_t units[32], segments[32];  // of each warp's requests
+  int64_t begin;                    // this block's first unit
+  Plan plan;
+  Cursor at;                        // `begin`
+};
+
+// make_plan is one scan over the requests' lengths by the whole block. It gives the number of units of this block's run, 0 for none.
+// Block 0 reports faults.
+template <int Threads>
+__device__ __forceinline__ int make_plan(const DecodeParams &p, int min_units, PlanShared &s) {
+  constexpr int kWarps = Threads / 32;
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const bool blame = blockIdx.x == 0;
+  const int each = (p.batch + Threads - 1) / Threads;
+  const int from = (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
+  int64_t units = 0, segments = 0;
+  for (int b = from; b < to; b++) {
+    const Request r = load_request(p, b, blame);
+    units += r.all_units(p.kv_heads);
+    segments += (int64_t)p.kv_heads * r.tiles;
+  }
+  if (blame && tid == 0 && p.cum_seq_lens_q != nullptr) {
+    if (p.cum_seq_lens_q[0] != 0) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[0], 0);
+    if (p.cum_seq_lens_q[p.batch] != p.tokens) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[p.batch], p.tokens);
+  }
+  int64_t upto = units;  // of this warp's threads up to this one
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int64_t x = __shfl_up_sync(~0u, upto, d);
+    if (lane >= d) upto += x;
+    segments += __shfl_xor_sync(~0u, segments, d);
+  }
+  if (lane == 31) {
+    s.units[warp] = upto;
+    s.segments[warp] = segments;
+  }
+  __syncthreads();
+  int64_t before = upto - units;
+  Plan plan;
+  plan.total = 0;
+  segments = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; w++) {
+    if (w < warp) before += s.units[w];
+    plan.total += s.units[w];
+    segments += s.segments[w];
+  }
+  if (plan.total == 0) return 0;
+  plan.blocks = choose_blocks(plan.total, segments, gridDim.x, min_units);
+  if ((int)blockIdx.x >= plan.blocks) return 0;
+  const int64_t begin = plan.begin_of(blockIdx.x), end = plan.begin_of(blockIdx.x + 1);
+  if (begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
+    for (int b = from;; b++) {
+      const Request r = load_request(p, b, false);
+      const int64_t n = r.all_units(p.kv_heads);
+      if (begin >= before + n) {
+        before += n;
+        continue;
+      }
+      s.at.b = b;
+      s.at.r = r;
+      const int64_t offset = begin - before;
+      const int segment = (int)(offset / r.units);
+      s.at.head = segment / r.tiles;
+      s.at.tile = segment % r.tiles;
+      s.at.unit = (int)(offset % r.units);
+      break;
+    }
+    s.begin = begin;
+    s.plan = plan;
+  }
+  __syncthreads();
+  return (int)(end - begin);
+}
+
+}  // namespace gaze

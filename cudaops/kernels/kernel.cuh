@@ -1,0 +1,64 @@
+// What every kernel file starts with: how a kernel is declared, shared memory, faults, and waiting for the kernel before.
+#pragma once
+#include "num.cuh"
+#include "params.h"
+#include "ptx.cuh"
+
+#define GAZE_JOIN_(a, b) a##_##b
+#define GAZE_JOIN(a, b) GAZE_JOIN_(a, b)
+
+#ifndef GAZE_TARGET
+#define GAZE_TARGET sm80
+#endif
+
+// GAZE_SM90: compiled for sm_90a and nothing else, with 227 KB of shared memory a block and Hopper's instructions.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(GAZE_EMU_SM90)
+#define GAZE_SM90 1
+#else
+#define GAZE_SM90 0
+#endif
+
+// KERNEL(symbol without its target, params struct, threads, blocks a multiprocessor) { body that reads p }
+#ifndef GAZE_EMU
+#define KERNEL(name, Params, threads, blocks) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) GAZE_JOIN(name, GAZE_TARGET)(const __grid_constant__ Params p)
+#define SHARED(name) extern __shared__ __align__(1024) uint8_t name[]
+#else
+#define GAZE_TEXT_(a) #a
+#define GAZE_TEXT(a) GAZE_TEXT_(a)
+#define KERNEL(name, Params, threads, blocks)                                                                                        \
+  static void name##_run(const Params &p);                                                                                           \
+  static struct name##_entry {                                                                                                       \
+    name##_entry() { emu::add(GAZE_TEXT(GAZE_JOIN(name, GAZE_TARGET)), sizeof(Params), [](const void *q) { name##_run(*(const Params *)q); }); } \
+  } name##_added;                                                                                                                    \
+  static void name##_run(const Params &p)
+#define SHARED(name) uint8_t *name = emu::shared
+#endif
+
+namespace gaze {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+
+#define GAZE_INF __int_as_float(0x7f800000)
+
+// report keeps the first fault.
+__device__ inline void report(Fault *f, uint32_t op, uint32_t reason, int64_t request, int64_t got, int64_t want) {
+  if (atomicCAS(&f->reason, 0u, reason) == 0u) {
+    f->op = op;
+    f->request = request;
+    f->got = got;
+    f->want = want;
+  }
+}
+
+__device__ __forceinline__ bool aligned16(const void *p) { return (reinterpret_cast<uintptr_t>(p) & 15) == 0; }
+
+// Vec16 is 16 bytes of T.
+template <class T>
+struct alignas(16) Vec16 {
+  static constexpr int n = 16 / sizeof(T);
+  T x[n];
+};
+
+}  // namespace gaze
