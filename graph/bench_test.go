@@ -42,7 +42,7 @@ func decodeStep(b *testing.B, dev graph.Device) *graph.Machine {
 		b.Fatal(err)
 	}
 	g := gorgonia.NewGraph()
-	cfg, w := m.nodes(b, g)
+	cfg, w := m.nodes(g)
 	kvs, err := cache.Nodes(g)
 	must(b, kvs, err)
 	step, err := batch.Nodes(g)

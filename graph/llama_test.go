@@ -61,7 +61,7 @@ func (r *runner) stage(b *graph.Batch) *stage {
 	t.Helper()
 	g := gorgonia.NewGraph()
 	s := &stage{batch: b, ids: make([]int32, b.Positions.Shape()[0])}
-	cfg, w := r.m.nodes(t, g)
+	cfg, w := r.m.nodes(g)
 	kvs, err := r.cache.Nodes(g)
 	must(t, kvs, err)
 	step, err := b.Nodes(g)
@@ -281,7 +281,7 @@ func TestLlamaRefuses(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			r := newRunner(t, m)
 			g := gorgonia.NewGraph()
-			cfg, w := m.nodes(t, g)
+			cfg, w := m.nodes(g)
 			kvs, err := r.cache.Nodes(g)
 			must(t, kvs, err)
 			step, err := r.decode.batch.Nodes(g)

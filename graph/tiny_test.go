@@ -3,7 +3,6 @@ package graph_test
 import (
 	"math"
 	"math/rand/v2"
-	"testing"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -112,14 +111,16 @@ func wide(x []float32) []float64 {
 }
 
 // nodes makes the weights' inputs.
-func (m *tiny) nodes(t testing.TB, g *gorgonia.ExprGraph) (graph.LlamaConfig, graph.LlamaWeights) {
-	t.Helper()
+func (m *tiny) nodes(g *gorgonia.ExprGraph) (graph.LlamaConfig, graph.LlamaWeights) {
 	in := func(name string) *gorgonia.Node {
 		if m.tensors[name] == nil {
 			return nil
 		}
 		n, err := graph.Input(g, name, m.tensors[name])
-		return must(t, n, err)
+		if err != nil {
+			panic(err)
+		}
+		return n
 	}
 	w := graph.LlamaWeights{Embedding: in("embedding"), Norm: in("norm"), Head: in("head")}
 	for l := range m.layers {
