@@ -38,6 +38,26 @@ check: ## gofmt, vet (on every target, and without assembly), staticcheck
 	$(GO) vet -tags purego ./...
 	$(GO) tool staticcheck ./...
 
+.PHONY: toolchain
+toolchain: ## fetch the CUDA compiler, headers and a stub libcuda (Linux x86-64; no GPU needed)
+	@$(PYTHON) scripts/toolchain.py
+
+.PHONY: kernels
+kernels: toolchain ## compile what has changed of cudaops/kernels/*.cu to the embedded images
+	$(GO) run ./cudaops/kernels/build
+
+# The cgo flags of a gpu build; make variables because each line of a recipe is a shell of its own.
+gpu = eval "$$($(PYTHON) scripts/toolchain.py env)" && $(GO)
+
+.PHONY: gpu-vet
+gpu-vet: toolchain ## vet and staticcheck with CUDA
+	$(gpu) vet -tags gpu ./...
+	$(gpu) tool staticcheck -tags gpu ./cudaops/...
+
+.PHONY: gpu-check
+gpu-check: toolchain ## the CUDA tests that need no GPU, on a recording driver, and the embedded kernels against their sources
+	$(gpu) test -race -tags gpu ./cudaops/...
+
 .PHONY: race
 race: ## the concurrent parts under the race detector
 	$(GO) test -race ./internal/cpu ./ops ./graph

@@ -172,9 +172,7 @@
 	X(cuLaunchKernelEx) \
 	X(cuMemHostAlloc) \
 	X(cuStreamBeginCapture_v2) \
-	X(cuStreamEndCapture) \
-	X(cuStreamIsCapturing) \
-	X(cuTensorMapEncodeTiled)
+	X(cuStreamEndCapture)
 
 #define SLOT(name) void *gaze_slot_##name = (void *)gaze_cuda_absent;
 EACH(SLOT)

@@ -1,0 +1,51 @@
+//go:build gpu && linux && amd64 && cgo
+
+#include "calls.h"
+
+static CUresult enter(CUcontext ctx) {
+	CUcontext now;
+	if (cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == ctx) return CUDA_SUCCESS;
+	return cuCtxSetCurrent(ctx);
+}
+
+#define WITHIN(ctx, call) \
+	CUresult r = enter(ctx); \
+	return r == CUDA_SUCCESS ? (call) : r
+
+CUresult gaze_run(CUcontext ctx, CUstream stream, CUfunction f, const gaze_launch *l, void *params) {
+	CUlaunchAttribute a[2];
+	CUlaunchConfig c = {l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, stream, a, 0};
+	if (l->cluster) {
+		CUlaunchAttribute *x = &a[c.numAttrs++];
+		x->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+		x->value.clusterDim.x = l->cluster;
+		x->value.clusterDim.y = x->value.clusterDim.z = 1;
+	}
+	if (l->overlap) {
+		CUlaunchAttribute *x = &a[c.numAttrs++];
+		x->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+		x->value.programmaticStreamSerializationAllowed = 1;
+	}
+	WITHIN(ctx, cuLaunchKernelEx(&c, f, &params, 0));
+}
+
+CUresult gaze_to_device(CUcontext ctx, CUstream s, CUdeviceptr dst, const void *src, size_t n) {
+	WITHIN(ctx, cuMemcpyHtoDAsync(dst, src, n, s));
+}
+
+CUresult gaze_to_host(CUcontext ctx, CUstream s, void *dst, CUdeviceptr src, size_t n) {
+	WITHIN(ctx, cuMemcpyDtoHAsync(dst, src, n, s));
+}
+
+CUresult gaze_on_device(CUcontext ctx, CUstream s, CUdeviceptr dst, CUdeviceptr src, size_t n) {
+	WITHIN(ctx, cuMemcpyDtoDAsync(dst, src, n, s));
+}
+
+CUresult gaze_fill(CUcontext ctx, CUstream s, CUdeviceptr dst, unsigned char b, size_t n) {
+	WITHIN(ctx, cuMemsetD8Async(dst, b, n, s));
+}
+
+CUresult gaze_record(CUcontext ctx, CUstream s, CUevent e) { WITHIN(ctx, cuEventRecord(e, s)); }
+CUresult gaze_wait(CUcontext ctx, CUevent e) { WITHIN(ctx, cuEventSynchronize(e)); }
+CUresult gaze_sync(CUcontext ctx, CUstream s) { WITHIN(ctx, cuStreamSynchronize(s)); }
+CUresult gaze_replay(CUcontext ctx, CUstream s, CUgraphExec g) { WITHIN(ctx, cuGraphLaunch(g, s)); }

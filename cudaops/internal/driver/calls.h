@@ -1,0 +1,17 @@
+#include <cuda.h>
+
+/* The calls of the launch path. Each makes ctx the thread's current context first, so that it may come from any thread. */
+
+typedef struct {
+	unsigned grid[3], block[3], shared, cluster, overlap;
+} gaze_launch; /* Launch in driver.go */
+
+CUresult gaze_run(CUcontext, CUstream, CUfunction, const gaze_launch *, void *params);
+CUresult gaze_to_device(CUcontext, CUstream, CUdeviceptr dst, const void *src, size_t n);
+CUresult gaze_to_host(CUcontext, CUstream, void *dst, CUdeviceptr src, size_t n);
+CUresult gaze_on_device(CUcontext, CUstream, CUdeviceptr dst, CUdeviceptr src, size_t n);
+CUresult gaze_fill(CUcontext, CUstream, CUdeviceptr dst, unsigned char b, size_t n);
+CUresult gaze_record(CUcontext, CUstream, CUevent);
+CUresult gaze_wait(CUcontext, CUevent);
+CUresult gaze_sync(CUcontext, CUstream);
+CUresult gaze_replay(CUcontext, CUstream, CUgraphExec);

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gaze-ml/gaze/cudaops/kernels"
+)
+
+// need gives the pinned compiler. Where it is not installed the test is skipped, but fails in CI, which installs it.
+func need(t *testing.T) compiler {
+	t.Helper()
+	c, err := findCompiler("..")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return c
+}
+
+// TestFoldersDoNotMatter: an image depends on what its source says, not on where the source lies.
+func TestFoldersDoNotMatter(t *testing.T) {
+	c := need(t)
+	text, err := os.ReadFile("testdata/sample.cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range kernels.Targets {
+		var images [][]byte
+		for _, dir := range []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another", "folder")} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "sample.cu"), text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			b, err := c.compile(dir, "sample.cu", target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			images = append(images, b)
+		}
+		if !bytes.Equal(images[0], images[1]) {
+			t.Errorf("%s%s: two folders gave two images", target.Name, target.Ext)
+		}
+		es, err := kernels.Inspect(images[0])
+		if want := (kernels.Entry{Symbol: "scale_f32_" + target.Name, Params: 16}); err != nil || len(es) != 1 || es[0] != want {
+			t.Errorf("%s%s: kernels %v, error %v, want %v", target.Name, target.Ext, es, err, want)
+		}
+	}
+}
+
+// TestCompilerComplains: a source that doesn't compile gives the compiler's words.
+func TestCompilerComplains(t *testing.T) {
+	c := need(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bad.cu"), []byte("__global__ void f() { nonsense; }"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.compile(dir, "bad.cu", kernels.Targets[0]); err == nil || !strings.Contains(err.Error(), `"nonsense" is undefined`) {
+		t.Errorf("error %v, want the compiler's", err)
+	}
+}
+
+// TestRebuild compiles one of the embedded images anew and compares it; which one depends on the commit, so that all have their
+// turn.
+func TestRebuild(t *testing.T) {
+	c := need(t)
+	m, err := kernels.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Images) == 0 {
+		t.Fatal("no images: run make kernels")
+	}
+	if c.version != m.Compiler {
+		t.Fatalf("the compiler is %q, the images are made by %q", c.version, m.Compiler)
+	}
+	im := &m.Images[turn(t)%uint64(len(m.Images))]
+	t.Log(im.File)
+	target, err := im.TargetOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.compile("..", im.Source, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kernels.Sum(b); got != im.SHA256 {
+		t.Errorf("%s: rebuilt %s, embedded %s", im.File, got, im.SHA256)
+	}
+}
+
+// turn is a number that the commit decides; 0 outside a repository.
+func turn(t *testing.T) uint64 {
+	out, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Log("not a git repository: the first image")
+		return 0
+	}
+	b, err := hex.DecodeString(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary.BigEndian.Uint64(b)
+}

@@ -1,0 +1,172 @@
+package cudaops
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gaze-ml/gaze/cudaops/kernels"
+	"github.com/gaze-ml/gaze/internal/attn"
+)
+
+// kernel is one row of the table that decides everything: which kernel runs a call, what is supported, how large a workspace must be,
+// and what [ShowConfig] says.
+type kernel struct {
+	key
+	Symbol  string // with the target
+	Target  string // of package kernels
+	Threads int    // a block
+	Shared  int    // bytes of dynamic shared memory
+	Tile    int    // decode: the most rows of one KV head that a block holds at a time
+}
+
+// key is what a call asks for. What does not matter for an op is zero.
+type key struct {
+	Op      string     // the call's op, or one of the engine's
+	A, B    attn.DType // see the table
+	Dim     int        // head dim, of q and K where they differ from V's
+	DimV    int        // prefill: head dim of V
+	Variant variant    // of several kernels for one purpose
+}
+
+// variant tells kernels apart that serve the same operands in another way.
+type variant uint8
+
+const (
+	plain variant = iota
+	small         // Linear with few rows
+)
+
+// names are the dtypes in symbols.
+var names = map[attn.DType]string{attn.F32: "f32", attn.F16: "f16", attn.BF16: "bf16", attn.E4M3: "e4m3"}
+
+var floats = []attn.DType{attn.F32, attn.F16, attn.BF16}
+
+// The engine's ops.
+const (
+	opBinary = "binary"
+	opCopy   = "copy"
+	opMatMul = "matmul"
+	opFill   = "fill"
+)
+
+// table holds every kernel that this program carries, the better ones first where several serve one key.
+var table = makeTable()
+
+func makeTable() []*kernel {
+	m, err := kernels.Load()
+	if err != nil {
+		panic("cudaops: the embedded kernels: " + err.Error()) // a broken build
+	}
+	carried := map[string]bool{}
+	for _, im := range m.Images {
+		for _, e := range im.Entries {
+			carried[e.Symbol] = true
+		}
+	}
+	var all []*kernel
+	for _, target := range []string{"sm90a", "sm80"} {
+		for _, k := range rows(target) {
+			k.Target = target
+			k.Symbol += "_" + target
+			if carried[k.Symbol] {
+				all = append(all, k)
+			}
+		}
+	}
+	return all
+}
+
+// rows are the kernels of one target by the names that the sources give them.
+func rows(target string) []*kernel {
+	const threads = 256
+	var rs []*kernel
+	row := func(k key, threads int, symbol string, a ...any) *kernel {
+		r := &kernel{key: k, Threads: threads, Symbol: fmt.Sprintf(symbol, a...)}
+		rs = append(rs, r)
+		return r
+	}
+	for _, dt := range []attn.DType{attn.BF16, attn.F16} {
+		n := names[dt]
+		for _, d := range []int{64, 96, 128, 192, 256} {
+			if s, ok := decodeShapes[shapeOf{target, d}]; ok {
+				k := row(key{Op: "decode", A: dt, B: dt, Dim: d}, s.threads, "decode_h%d_%s_kv%s", d, n, n)
+				k.Shared, k.Tile = s.shared, s.tile
+			}
+			if s, ok := prefillShapes[shapeOf{target, d}]; ok {
+				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d, DimV: d}, s.threads, "prefill_h%d_%s", d, n)
+				k.Shared = s.shared
+			}
+		}
+	}
+	for _, dt := range floats {
+		n := names[dt]
+		row(key{Op: "rms_norm", A: dt}, threads, "rmsnorm_%s", n)
+		row(key{Op: "rope", A: dt}, threads, "rope_%s", n)
+		row(key{Op: "silu_mul", A: dt}, threads, "silu_mul_%s", n)
+		row(key{Op: "merge_lse", A: dt}, threads, "merge_lse_%s", n)
+		row(key{Op: "argmax", A: dt}, 1024, "argmax_%s", n)
+		row(key{Op: "linear", A: dt, B: dt, Variant: small}, threads, "gemv_%s", n)
+		row(key{Op: "linear", A: dt, B: dt}, 128, "gemm_%s", n)
+		for _, other := range []attn.DType{attn.F32, attn.F16, attn.BF16, attn.E4M3} {
+			row(key{Op: "append_kv", A: dt, B: other}, threads, "append_%s_%s", n, names[other])
+			row(key{Op: "embedding", A: dt, B: other}, threads, "embedding_%s_%s", n, names[other])
+		}
+	}
+	row(key{Op: "append_kv", A: attn.E4M3, B: attn.E4M3}, threads, "append_e4m3_e4m3")
+	row(key{Op: opMatMul, A: attn.F32}, threads, "matmul_f32")
+	row(key{Op: opBinary, A: attn.F32}, threads, "binary_f32")
+	row(key{Op: opFill, Dim: 4}, threads, "fill_b4")
+	for _, size := range []int{1, 2, 4, 8} {
+		row(key{Op: opCopy, Dim: size}, threads, "copy_b%d", size)
+	}
+	return rs
+}
+
+// shapeOf is a target and a head dim; launchShape is what kernels/launch.h says of the kernel for it.
+type (
+	shapeOf struct {
+		target string
+		dim    int
+	}
+	launchShape struct{ threads, shared, tile int }
+)
+
+var decodeShapes = map[shapeOf]launchShape{
+	{"sm90a", 64}: {256, 222976, 32}, {"sm90a", 128}: {256, 227072, 32},
+	{"sm80", 64}: {128, 93000, 32}, {"sm80", 128}: {128, 93000, 32},
+}
+
+var prefillShapes = map[shapeOf]launchShape{}
+
+// runs tells whether the kernel's code runs on a GPU of that compute capability: sm_90a on 9.0 alone, the portable build on 8.0 and
+// everything later, by its PTX where the generation is another.
+func (k *kernel) runs(capability int) bool {
+	if k.Target == "sm90a" {
+		return capability == 90
+	}
+	return capability >= 80
+}
+
+// choices are the kernels that a GPU runs, the best for each key.
+type choices map[key]*kernel
+
+func choicesOf(capability int) choices {
+	c := choices{}
+	for _, k := range table {
+		if c[k.key] == nil && k.runs(capability) {
+			c[k.key] = k
+		}
+	}
+	return c
+}
+
+// keys are those of an op that pass, in the table's order.
+func (c choices) keys(op string, pass func(key) bool) []key {
+	var ks []key
+	for _, k := range table {
+		if k.Op == op && c[k.key] == k && pass(k.key) && !slices.Contains(ks, k.key) {
+			ks = append(ks, k.key)
+		}
+	}
+	return ks
+}
