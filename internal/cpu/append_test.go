@@ -18,7 +18,8 @@ func TestAppend(t *testing.T) {
 			c := attn.NewAppendCall()
 			pages := 6
 			c.KeyCache, c.ValueCache = fresh(dts[0], pages, heads, size, dk), fresh(dts[0], pages, heads, size, dv)
-			store(c.KeyCache.Ptr, dts[0], filled(c.KeyCache.Len(), 7))
+			store(c.KeyCache.Ptr, dts[0], filled(c.KeyCache.Len(), 7)) // K in HND order, V in NHD
+			c.ValueCache.Stride[1], c.ValueCache.Stride[2] = dv, heads*dv
 			store(c.ValueCache.Ptr, dts[0], filled(c.ValueCache.Len(), 7))
 			c.BlockTables = reshape(ints(5, 0, 99, 2, -1, 4), 2, 3)
 			type place struct{ request, pos int }
@@ -55,7 +56,11 @@ func TestAppend(t *testing.T) {
 							x[j] /= scale
 						}
 						rounded := of(dts[0], x, d)
-						copy(want[side][((page*heads+h)*size+p.pos%size)*d:], values(&rounded))
+						at := (page*heads+h)*size + p.pos%size
+						if side == 1 {
+							at = (page*size+p.pos%size)*heads + h
+						}
+						copy(want[side][at*d:], values(&rounded))
 					}
 				}
 			}

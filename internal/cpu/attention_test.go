@@ -53,7 +53,7 @@ func (dc decodeCase) run(t *testing.T, r *rand.Rand, b *Backend) {
 		c.MaxQLen = max(c.MaxQLen, dc.queries[i])
 	}
 	pool := paged(r, dc.kv, requests, dc.pageSize, dc.kvHeads, dc.d, dc.d, dc.nhd)
-	c.Query, c.Key, c.Value, c.BlockTables, c.SeqLens = queries(dc.q, requests, heads, dc.d), pool.key, pool.value, pool.tables, ints(lens...)
+	c.Query, c.Key, c.Value, c.BlockTables, c.SeqLens = wider(queries(dc.q, requests, heads, dc.d)), pool.key, pool.value, pool.tables, ints(lens...)
 	l := dc.queries[0]
 	if dc.ragged {
 		c.CumSeqLensQ = ints(cum...)
@@ -145,4 +145,60 @@ func TestDecodeEqualsTheDefinition(t *testing.T) {
 			c.run(t, r, b)
 		}
 	}
+}
+
+// NaN and Inf in K or V reach the rows that see the key and no other, whether a causal edge, a window or a mask hides it.
+func TestNaNReachesOnlyRowsThatSeeIt(t *testing.T) {
+	b := backend(t, 2)
+	const queries, keys, d = 4, 300, 16
+	for name, c := range map[string]struct {
+		window int
+		mask   []uint16 // of each row
+		at     int      // the bad key
+		sees   [queries]bool
+	}{
+		"causal": {window: -1, at: keys - 2, sees: [queries]bool{false, false, true, true}},
+		"window": {window: 20, at: keys - queries - 19, sees: [queries]bool{true, true, false, false}},
+		"mask":   {window: -1, mask: []uint16{0b0001, 0b0010, 0b0110, 0b1011}, at: keys - queries + 1, sees: [queries]bool{false, true, true, true}},
+	} {
+		for _, side := range []string{"K", "V"} {
+			for _, poison := range []float32{nan, float32(math.Inf(1))} {
+				r := rand.New(rand.NewPCG(33, 34))
+				call := shape{1, keys, queries, 2, 1, d, 16}.decode(r, attn.F32, attn.F32)
+				call.WindowLeft = c.window
+				if c.mask != nil {
+					call.Mask = fresh(attn.U16, 1, queries, 2)
+					for i, m := range c.mask {
+						slice[uint16](call.Mask.Ptr, 2*queries)[2*i] = m
+					}
+				}
+				run(t, b, call)
+				clean := values(&call.Out)
+				tensor := &call.Key
+				if side == "V" {
+					tensor = &call.Value
+				}
+				page := int(slice[int32](call.BlockTables.Ptr, call.BlockTables.Len())[c.at/16])
+				store(tensor.At((page*16+c.at%16)*d), attn.F32, filled(d, poison))
+				run(t, b, call)
+				for i, v := range values(&call.Out) {
+					if row := i / (2 * d); c.sees[row] && v == clean[i] || !c.sees[row] && v != clean[i] {
+						t.Fatalf("%s, %v in %s: row %d is %v, was %v without", name, poison, side, row, v, clean[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// A row without a key is 0, and its LSE is the sink where that is finite.
+func TestRowsWithoutKeys(t *testing.T) {
+	inf := float32(math.Inf(1))
+	c := shape{1, 16, 1, 5, 1, 8, 16}.decode(rand.New(rand.NewPCG(35, 36)), attn.F32, attn.F32)
+	c.SeqLens, c.BlockTables = ints(0), reshape(ints(-1), 1, 1)
+	c.BMM2ScaleTensor = of(attn.F32, []float32{nan}, 1)
+	c.Sinks, c.LSE = of(attn.F32, []float32{-3, 2, -inf, inf, nan}, 5), fresh(attn.F32, 1, 5)
+	run(t, backend(t, 1), c)
+	close32(t, "out", values(&c.Out), make([]float32, 5*8), 0)
+	close32(t, "lse", values(&c.LSE), []float32{-3, 2, -inf, -inf, -inf}, 0)
 }

@@ -38,7 +38,7 @@ func TestNVFP4(t *testing.T) {
 	b := backend(t, 2)
 	one := make([]float32, 128)
 	one[37] = 6
-	for _, start := range []int{0, 130} {
+	for _, start := range []int{0, 62, 130} {
 		v := [][]float32{filled(128, 3), make([]float32, 128), one}
 		c := fp4(t, b, v, 1, start, 256)
 		data, scales := slice[byte](c.Out.Ptr, c.Out.Bytes()), slice[byte](c.OutScale.Ptr, c.OutScale.Len())

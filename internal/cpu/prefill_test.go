@@ -85,6 +85,9 @@ func (pc prefillCase) run(t *testing.T, r *rand.Rand, b *Backend) {
 		c.Key = place(startK, keyRows+1, pc.kvHead, pc.dk, func(i int) [][][]float64 { return requests[i].k })
 		c.Value = place(startK, keyRows+1, pc.kvHead, pc.dv, func(i int) [][][]float64 { return requests[i].v })
 	}
+	if !pc.offsets {
+		c.Query = wider(c.Query) // offsets count elements of packed rows here
+	}
 	stats := make([]int, batch) // element offsets into the LSE
 	for i := range stats {
 		stats[i] = i * c.MaxQLen * heads
