@@ -87,6 +87,16 @@ func writeModel(t testing.TB, change map[string]any) string {
 	return path
 }
 
+// changed returns a key's list of the metadata with element i changed or, if i is its length, added.
+func changed[T any](key string, i int, value T) []T {
+	list := slices.Clone(metadata()[key].([]T))
+	if i == len(list) {
+		return append(list, value)
+	}
+	list[i] = value
+	return list
+}
+
 // fake is a model that says a script, token by token, and then the last one for ever.
 type fake struct {
 	script []int32
@@ -110,7 +120,8 @@ func (f *fake) logits(n int) ([]float32, error) {
 		return nil, f.fail
 	}
 	logits := make([]float32, vocabSize)
-	logits[f.script[min(n, len(f.script)-1)]] = 10
+	id := f.script[min(n, len(f.script)-1)]
+	logits[id], logits[(id+1)%vocabSize] = 10, 5 // after an "a" in the script a "b" is the second choice
 	return logits, nil
 }
 

@@ -95,8 +95,6 @@ func (g *generator) loop(ctx context.Context, prompt []int32, stream *tokenizer.
 		}
 		generated++
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
 		case generated == g.tokens:
 			s.stopped = fmt.Sprintf("%d tokens (-n)", generated)
 			return nil

@@ -29,16 +29,12 @@ func encodePrompt(f *gguf.File, tok *tokenizer.Tokenizer, o options, notes io.Wr
 			fmt.Fprintln(notes, "The model's file has no chat template: the prompt is continued as it is.")
 		}
 	}
-	lost := 0
-	for _, b := range tok.Missing() {
-		lost += strings.Count(text, string([]byte{b}))
-	}
-	if lost > 0 {
-		fmt.Fprintf(notes, "The model's vocabulary has no token for %d bytes of the prompt, which are left out.\n", lost)
-	}
 	// A template may have written BOS itself.
-	bos := tok.AddBOS && !strings.HasPrefix(text, tok.Text(tok.BOS))
-	return tok.Encode(text, tokenizer.EncodeOptions{BOS: bos, Special: true}), text, nil
+	how := tokenizer.EncodeOptions{BOS: tok.AddBOS && !strings.HasPrefix(text, tok.Text(tok.BOS)), Special: true}
+	if lost := tok.Lost(text, how); lost > 0 {
+		fmt.Fprintf(notes, "The model's vocabulary has no token for %d bytes of the prompt: it will not see them.\n", lost)
+	}
+	return tok.Encode(text, how), text, nil
 }
 
 func renderChat(source string, tok *tokenizer.Tokenizer, o options) (string, error) {

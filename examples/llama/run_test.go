@@ -23,8 +23,17 @@ import (
 
 // TestMain lets the test binary be the command itself, for the tests of signals and pipes.
 func TestMain(m *testing.M) {
-	if os.Getenv("LLAMA_TEST_RUN") != "" {
-		os.Exit(execute((&fake{script: ids("é "), delay: 20 * time.Millisecond}).open))
+	f := &fake{script: ids("é "), delay: 20 * time.Millisecond}
+	switch os.Getenv("LLAMA_TEST_RUN") {
+	case "stuck":
+		f.hook = func(step int) {
+			if step > 1 {
+				select {}
+			}
+		}
+		fallthrough
+	case "runs":
+		os.Exit(execute(f.open))
 	}
 	os.Exit(m.Run())
 }
@@ -70,12 +79,16 @@ func TestPrompts(t *testing.T) {
 		"stdin":    {stdin: "from stdin\n", args: []string{"-raw", "-p", "-"}, want: slices.Concat(bos, ids("from stdin\n"))},
 		"no BOS":   {change: map[string]any{"tokenizer.ggml.add_bos_token": false}, args: []string{"-raw", "-p", "x"}, want: ids("x")},
 		"template": {change: map[string]any{"tokenizer.chat_template": "{{ messages[-1].content }}!"}, args: []string{"-p", "x"}, want: slices.Concat(bos, ids("x!"))},
+		"lost":     {change: map[string]any{"tokenizer.ggml.tokens": changed("tokenizer.ggml.tokens", firstByte+'z', "unused")}, args: []string{"-raw", "-p", "xzyz"}, want: slices.Concat(bos, ids("xy"))},
 		"none":     {change: map[string]any{"tokenizer.chat_template": nil}, args: []string{"-p", "x"}, want: slices.Concat(bos, ids("x"))},
 	} {
 		f := &fake{script: said("ok")}
 		got := runWith(t.Context(), f, c.stdin, append([]string{"-model", writeModel(t, c.change)}, c.args...)...)
 		if got.status != exitOK || !slices.Equal(f.prompt, c.want) {
 			t.Errorf("%s: status %d, prompt %v, want %v: %s", name, got.status, f.prompt, c.want, got.stderr)
+		}
+		if lost := name == "lost"; lost != strings.Contains(got.stderr, "no token for 2 bytes") {
+			t.Errorf("%s: %s", name, got.stderr)
 		}
 		if name == "none" && !strings.Contains(got.stderr, "no chat template") {
 			t.Errorf("no note that there is no template: %s", got.stderr)
@@ -153,21 +166,7 @@ func TestSignal(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows can't send Ctrl-C to one process")
 	}
-	cmd := exec.Command(os.Args[0], "-model", writeModel(t, nil), "-p", "x", "-n", "0", "-ctx", "100")
-	cmd.Env = append(os.Environ(), "LLAMA_TEST_RUN=1")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	reader := bufio.NewReader(stdout)
-	if r, _, err := reader.ReadRune(); r != 'é' || err != nil { // comes while the model still runs
-		t.Errorf("first character %q, %v", r, err)
-	}
+	cmd, reader, stderr := start(t, "runs")
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +181,56 @@ func TestSignal(t *testing.T) {
 	if !utf8.Valid(rest) || !strings.Contains(stderr.String(), "ended   interrupted") || !strings.Contains(stderr.String(), "memory") {
 		t.Errorf("rest %q, stderr %s", rest, stderr.String())
 	}
+}
+
+// A second Ctrl-C ends a process that is stuck.
+func TestSecondSignal(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows can't send Ctrl-C to one process")
+	}
+	cmd, _, _ := start(t, "stuck")
+	gone := make(chan error, 1)
+	go func() { gone <- cmd.Wait() }()
+	for range 250 {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-gone:
+			if err == nil {
+				t.Error("a stuck process ended well")
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	t.Error("the process ignores further signals")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+}
+
+// start runs this test binary as the command, and returns once it has written a character.
+func start(t *testing.T, how string) (cmd *exec.Cmd, stdout *bufio.Reader, stderr *bytes.Buffer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, os.Args[0], "-model", writeModel(t, nil), "-p", "x", "-n", "0", "-ctx", "100")
+	cmd.Env = append(os.Environ(), "LLAMA_TEST_RUN="+how)
+	stderr = &bytes.Buffer{}
+	cmd.Stderr = stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stdout = bufio.NewReader(pipe)
+	if r, _, err := stdout.ReadRune(); r != 'é' || err != nil { // comes while the model still runs
+		t.Errorf("first character %q, %v", r, err)
+	}
+	return cmd, stdout, stderr
 }
 
 type failing struct{}
@@ -209,9 +258,12 @@ func TestFailures(t *testing.T) {
 		"bad template":    {&fake{}, []string{"-model", writeModel(t, map[string]any{"tokenizer.chat_template": "{% for %}"}), "-p", "x"}, exitFailed, "chat template"},
 		"refused":         {&fake{}, []string{"-model", writeModel(t, map[string]any{"tokenizer.chat_template": "{{ raise_exception('no users') }}"}), "-p", "x"}, exitFailed, "no users"},
 		"tokenizer":       {&fake{}, []string{"-model", writeModel(t, map[string]any{"tokenizer.ggml.model": "bert"}), "-p", "x"}, exitFailed, "tokenizer.ggml.model"},
-		"architecture":    {&fake{}, []string{"-model", writeModel(t, map[string]any{"general.architecture": "gemma"}), "-p", "x"}, exitFailed, `got "gemma", want "llama"`},
-		"step":            {&fake{script: ids("ab"), fail: errors.New("device lost")}, []string{"-model", path, "-p", "x"}, exitFailed, "device lost"},
-		"flag":            {&fake{}, []string{"-model", path, "-p", "x", "-n", "many"}, exitUsage, `-n: got "many", want a whole number`},
+		"vocabulary": {&fake{}, []string{"-model", writeModel(t, map[string]any{"tokenizer.ggml.tokens": changed("tokenizer.ggml.tokens", vocabSize, "x"),
+			"tokenizer.ggml.token_type": changed[int32]("tokenizer.ggml.token_type", vocabSize, 1), "tokenizer.ggml.scores": make([]float32, vocabSize+1)}), "-p", "x"},
+			exitFailed, "got 260 rows, want one for each of 261 tokens"},
+		"architecture": {&fake{}, []string{"-model", writeModel(t, map[string]any{"general.architecture": "gemma"}), "-p", "x"}, exitFailed, `got "gemma", want "llama"`},
+		"step":         {&fake{script: ids("ab"), fail: errors.New("device lost")}, []string{"-model", path, "-p", "x"}, exitFailed, "device lost"},
+		"flag":         {&fake{}, []string{"-model", path, "-p", "x", "-n", "many"}, exitUsage, `-n: got "many", want a whole number`},
 	} {
 		got := runWith(t.Context(), c.fake, "", c.args...)
 		if got.status != c.status || !strings.Contains(got.stderr, c.says) {
@@ -290,5 +342,17 @@ func TestSeedFlag(t *testing.T) {
 	}
 	if a := text("1"); a != text("1") || a == text("2") || a == strings.Repeat("a", 30) {
 		t.Errorf("seed 1 gives %q, then %q; seed 2 %q", a, text("1"), text("2"))
+	}
+}
+
+// The repeat penalty counts the prompt's tokens and the generated ones.
+func TestRepeatPenaltyFlag(t *testing.T) {
+	path := writeModel(t, nil)
+	for prompt, want := range map[string]string{"x": "abaa", "a": "baab"} {
+		f := &fake{script: ids("a")}
+		got := runWith(t.Context(), f, "", "-model", path, "-raw", "-p", prompt, "-n", "4", "-repeat-penalty", "4", "-repeat-last", "2")
+		if got.stdout != want {
+			t.Errorf("after %q: got %q, want %q", prompt, got.stdout, want)
+		}
 	}
 }

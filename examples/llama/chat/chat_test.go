@@ -142,20 +142,21 @@ func TestErrors(t *testing.T) {
 // What gonja does otherwise than Jinja2, mended.
 func TestPythonisms(t *testing.T) {
 	for source, want := range map[string]string{
-		"{{ messages[-1].content }}":                                           "one",
-		"{{ messages[:1][-1].content }}":                                       "one",
-		"{{ messages[-2] is defined }}":                                        "False",
-		"{{ 'a'.split('x')[-1] }}":                                             "a",
-		"{{ 'a,b,c'.split(',', 1) | join('|') }}":                              "a|b,c",
-		"{{ 'a,b,c'.split(',') | join('|') }}":                                 "a|b|c",
-		"{{ '  a  b\tc '.split() | join('|') }}":                               "a|b|c",
-		"{{ '  a  b\tc '.split(maxsplit=1) | join('|') }}":                     "a|b	c",
-		"{{ 'a\nb'.splitlines()[-1] }}":                                        "b",
-		"{% for i in range(2, 8, 3) %}{{ i }},{% endfor %}":                    "2,5,",
-		"{% for i in range(3, 0, -1) %}{{ i }}{% endfor %}":                    "321",
-		"{% for k, v in {'z': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}": "z1a2",
-		"{{ {'z': [1, none, true], 'a': {}} | tojson }}":                       `{"z": [1, null, true], "a": {}}`,
-		"{{ {'z': [1, '<é>'], 'a': []} | tojson(indent=2) }}":                  "{\n  \"z\": [\n    1,\n    \"<é>\"\n  ],\n  \"a\": []\n}",
+		"{{ messages[-1].content }}":                        "one",
+		"{{ messages[:1][-1].content }}":                    "one",
+		"{{ messages[-2] is defined }}":                     "False",
+		"{{ 'a'.split('x')[-1] }}":                          "a",
+		"{{ 'a,b,c'.split(',', 1) | join('|') }}":           "a|b,c",
+		"{{ 'a,b,c'.split(',') | join('|') }}":              "a|b|c",
+		"{{ '  a  b\tc '.split() | join('|') }}":            "a|b|c",
+		"{{ '  a  b\tc '.split(maxsplit=1) | join('|') }}":  "a|b	c",
+		"{{ 'a\nb'.splitlines()[-1] }}":                     "b",
+		"{% for i in range(2, 8, 3) %}{{ i }},{% endfor %}": "2,5,",
+		"{% macro f(i) %}{{ i % 2 }}{% endmacro %}{% for i in range(120) %}{{ f(i) }}{% endfor %}": strings.Repeat("01", 60), // many calls are no recursion
+		"{% for i in range(3, 0, -1) %}{{ i }}{% endfor %}":                                        "321",
+		"{% for k, v in {'z': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}":                     "z1a2",
+		"{{ {'z': [1, none, true], 'a': {}} | tojson }}":                                           `{"z": [1, null, true], "a": {}}`,
+		"{{ {'z': [1, '<é>'], 'a': []} | tojson(indent=2) }}":                                      "{\n  \"z\": [\n    1,\n    \"<é>\"\n  ],\n  \"a\": []\n}",
 	} {
 		if got, err := render(source, []Message{{"user", "one"}}); err != nil || got != want {
 			t.Errorf("%s: got %q, %v, want %q", source, got, err, want)

@@ -32,6 +32,7 @@ func everything(t testing.TB) []byte {
 	w.Set("bytes", []uint8{1, 2, 3})
 	w.Set("ints", []int32{-1, 0, 1})
 	w.Set("longs", []uint64{1, 2})
+	w.Set("long", []int64{1 << 40})
 	w.Set("floats", []float32{1.5, -2})
 	w.Set("bools", []bool{true, false})
 	w.Set("none", []int16{})
@@ -81,7 +82,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Version != 3 || f.Alignment != 32 || len(f.Keys()) != 22 || len(f.Tensors) != 11 {
+	if f.Version != 3 || f.Alignment != 32 || len(f.Keys()) != 23 || len(f.Tensors) != 11 {
 		t.Fatalf("got version %d, alignment %d, %d keys, %d tensors", f.Version, f.Alignment, len(f.Keys()), len(f.Tensors))
 	}
 	if again := rewritten(t, f); !bytes.Equal(again, data) {
@@ -184,6 +185,7 @@ func TestGet(t *testing.T) {
 		second(Get[[]string](f, "ints")),
 		second(Get[[]int32](f, "floats")),
 		second(Get[[]int32](f, "u8")),
+		second(Get[[]int32](f, "long")), // 2^40 doesn't fit
 		second(GetOr(f, "yes", 7)),
 	} {
 		if !errors.Is(err, ErrType) {

@@ -78,7 +78,7 @@ func (t *Tokenizer) newBPE(f *gguf.File) error {
 	return nil
 }
 
-func (b *bpe) encode(dst []int32, text string, _ bool) []int32 {
+func (b *bpe) encode(dst []int32, text string, _ bool) (ids []int32, lost int) {
 	m := merger{join: func(l, r symbol) (int32, float64, bool) {
 		merge, ok := b.merges[pair(l.id, r.id)]
 		return merge.id, float64(merge.rank), ok
@@ -98,10 +98,12 @@ func (b *bpe) encode(dst []int32, text string, _ bool) []int32 {
 		for i := 0; i >= 0; i = m.symbols[i].next {
 			if id := m.symbols[i].id; id != None {
 				dst = append(dst, id)
+			} else {
+				lost++
 			}
 		}
 	}
-	return dst
+	return dst, lost
 }
 
 // spell returns the vocabulary's spelling of text.
@@ -122,14 +124,4 @@ func (b *bpe) decode(dst []byte, token string) []byte {
 		}
 	}
 	return dst
-}
-
-func (b *bpe) missing() []byte {
-	var out []byte
-	for c, id := range b.bytes {
-		if id == None {
-			out = append(out, byte(c))
-		}
-	}
-	return out
 }

@@ -60,7 +60,7 @@ func (t *Tokenizer) newSPM(f *gguf.File) error {
 	return nil
 }
 
-func (s *spm) encode(dst []int32, text string, first bool) []int32 {
+func (s *spm) encode(dst []int32, text string, first bool) (ids []int32, lost int) {
 	if first && s.spacePrefix {
 		text = " " + text
 	}
@@ -86,14 +86,16 @@ func (s *spm) encode(dst []int32, text string, first bool) []int32 {
 		if sym := m.symbols[i]; sym.id != None {
 			dst = append(dst, sym.id)
 		} else {
-			dst = s.spell(dst, text[sym.start:sym.end])
+			var n int
+			dst, n = s.spell(dst, text[sym.start:sym.end])
+			lost += n
 		}
 	}
-	return dst
+	return dst, lost
 }
 
 // spell appends a character that has no token as bytes, or if one of them has none, as the unknown token.
-func (s *spm) spell(dst []int32, char string) []int32 {
+func (s *spm) spell(dst []int32, char string) (ids []int32, lost int) {
 	n := len(dst)
 	for i := range len(char) {
 		id := s.bytes[char[i]]
@@ -102,25 +104,15 @@ func (s *spm) spell(dst []int32, char string) []int32 {
 			if s.unknown != None {
 				dst = append(dst, s.unknown)
 			}
-			break
+			return dst, len(char)
 		}
 		dst = append(dst, id)
 	}
-	return dst
+	return dst, 0
 }
 
 func (s *spm) decode(dst []byte, token string) []byte {
 	return append(dst, strings.ReplaceAll(token, space, " ")...)
-}
-
-func (s *spm) missing() []byte {
-	var out []byte
-	for c, id := range s.bytes {
-		if id == None {
-			out = append(out, byte(c))
-		}
-	}
-	return out
 }
 
 // byteOf returns the byte that a token such as <0x0A> stands for.

@@ -62,13 +62,11 @@ type Tokenizer struct {
 
 // coder is what differs between the kinds of vocabulary.
 type coder interface {
-	// encode appends the ids of text, which holds no token that is matched whole; first says whether such a token or
-	// the beginning of the text is before it.
-	encode(dst []int32, text string, first bool) []int32
+	// encode appends the ids of text, which holds no token that is matched whole, and returns how many of its bytes no
+	// token expresses; first says whether a token matched whole or the beginning of the text is before it.
+	encode(dst []int32, text string, first bool) (ids []int32, lost int)
 	// decode appends the bytes of a normal token.
 	decode(dst []byte, token string) []byte
-	// missing returns the bytes that no token can express.
-	missing() []byte
 }
 
 // FromGGUF reads the vocabulary of a model file. An error is a [*gguf.Error] that names the key; it wraps
@@ -194,10 +192,6 @@ func (t *Tokenizer) IsEnd(id int32) bool {
 	return found
 }
 
-// Missing returns the bytes that the vocabulary has no token for, ascending. [Tokenizer.Encode] leaves them out, as other
-// implementations do. Many vocabularies lack bytes that are no part of assigned characters.
-func (t *Tokenizer) Missing() []byte { return t.coder.missing() }
-
 // EncodeOptions say what Encode makes of special tokens.
 type EncodeOptions struct {
 	// BOS puts the beginning-of-sequence token in front, if the file has one.
@@ -210,28 +204,44 @@ type EncodeOptions struct {
 // Encode returns the token ids of text. Its time is n·log n in the text's length, whatever the text. Invalid UTF-8 is
 // encoded byte by byte.
 func (t *Tokenizer) Encode(text string, o EncodeOptions) []int32 {
-	ids := make([]int32, 0, len(text)/3+2)
+	ids, _ := t.encode(text, o)
+	return ids
+}
+
+// Lost returns how many bytes of text the vocabulary has no token for. Encode leaves them out or, if there is an unknown
+// token of SentencePiece, puts it for each such character, as other implementations do. Many vocabularies lack bytes that
+// are no part of assigned characters.
+func (t *Tokenizer) Lost(text string, o EncodeOptions) int {
+	_, lost := t.encode(text, o)
+	return lost
+}
+
+func (t *Tokenizer) encode(text string, o EncodeOptions) (ids []int32, lost int) {
+	ids = make([]int32, 0, len(text)/3+2)
 	if o.BOS && t.BOS != None {
 		ids = append(ids, t.BOS)
 	}
 	start, first := 0, true // of the plain text not yet encoded
+	plain := func(end int) {
+		if end > start {
+			var n int
+			ids, n = t.coder.encode(ids, text[start:end], first)
+			lost += n
+		}
+	}
 	for i := 0; i < len(text); {
 		id := t.matchSpecial(text[i:], o.Special)
 		if id == None {
 			i++
 			continue
 		}
-		if i > start {
-			ids = t.coder.encode(ids, text[start:i], first)
-		}
+		plain(i)
 		ids = append(ids, id)
 		i += len(t.tokens[id])
 		start, first = i, true
 	}
-	if start < len(text) {
-		ids = t.coder.encode(ids, text[start:], first)
-	}
-	return ids
+	plain(len(text))
+	return ids, lost
 }
 
 // matchSpecial returns the longest whole token that text begins with, or None.

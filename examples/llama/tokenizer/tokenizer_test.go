@@ -229,14 +229,14 @@ func TestSpecialTokens(t *testing.T) {
 func TestRoundTrip(t *testing.T) {
 	for _, pre := range []string{"default", "gpt-2", "smollm", "qwen2", "llama-bpe"} {
 		tok := open(t, vocabulary(pre, train(corpus, 60)))
-		if m := tok.Missing(); len(m) != 0 {
-			t.Fatalf("missing bytes %v", m)
-		}
 		rng := rand.New(rand.NewPCG(3, 4)) // seed 3, 4
 		for range 300 {
 			text := randomText(rng, 40)
 			if got := tok.Decode(tok.Encode(text, EncodeOptions{})); got != text {
 				t.Fatalf("%s: %q became %q", pre, text, got)
+			}
+			if n := tok.Lost(text, EncodeOptions{}); n != 0 {
+				t.Fatalf("%s: %q loses %d bytes", pre, text, n)
 			}
 		}
 		if bad := "a\xff\xe4\xb8 \xc0"; tok.Decode(tok.Encode(bad, EncodeOptions{})) != bad {
@@ -272,18 +272,19 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// A byte without a token is left out and reported; the rest of the text stays.
-func TestMissingBytes(t *testing.T) {
+// A byte without a token is left out and counted; the rest of the text stays.
+func TestLostBytes(t *testing.T) {
 	kv := vocabulary("gpt-2", nil)
 	tokens := slices.Clone(kv[keyTokens].([]string))
 	tokens[0x04], tokens['x'] = "unused0", "unused1"
 	kv[keyTokens] = tokens
 	tok := open(t, kv)
-	if got := tok.Missing(); !bytes.Equal(got, []byte{0x04, 'x'}) {
-		t.Errorf("missing %q", got)
-	}
-	if got := tok.Decode(tok.Encode("a\x04bxc", EncodeOptions{})); got != "abc" {
+	text := "a\x04bx<tool>xc"
+	if got := tok.Decode(tok.Encode(text, EncodeOptions{})); got != "ab<tool>c" {
 		t.Errorf("got %q, want the other bytes", got)
+	}
+	if got := tok.Lost(text, EncodeOptions{}); got != 3 {
+		t.Errorf("%d bytes lost, want 3", got)
 	}
 }
 
@@ -359,6 +360,7 @@ func TestSPM(t *testing.T) {
 		" ab":      {5, 10},
 		"é":        {5, 3, 4},
 		"中":        {5, 0},
+		"è":        {5, 0}, // no half of a character: its first byte has a token
 		"ab</s>ab": {10, 2, 10},
 		"</s>":     {2},
 		"<0xC3>":   {5, 0, 0, 0, 0, 0, 0}, // text, not a byte
@@ -370,6 +372,9 @@ func TestSPM(t *testing.T) {
 			t.Errorf("%q: decoded %q", text, got)
 		}
 	}
+	if got := tok.Lost("aé中b中", EncodeOptions{}); got != 6 {
+		t.Errorf("%d bytes lost, want those of the two unknown characters", got)
+	}
 	if got := tok.Stream().Push(10); got != " ab" { // in the middle of a text the space belongs there
 		t.Errorf("streamed %q", got)
 	}
@@ -377,6 +382,19 @@ func TestSPM(t *testing.T) {
 	tok = open(t, kv)
 	if got := tok.Encode("ab", EncodeOptions{BOS: true}); !slices.Equal(got, []int32{1, 9}) || tok.Decode([]int32{10}) != " ab" {
 		t.Errorf("without the space in front: got %v", got)
+	}
+}
+
+// Text that is spelt like a byte token is not that byte, even if its pieces could be joined to it.
+func TestSPMByteTokensAreNotText(t *testing.T) {
+	tokens := []string{"<unk>", "<0x0A>", "<", "0", "x", "A", ">", "<0", "<0x", "<0x0", "<0x0A"}
+	types := []int32{2, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1}
+	tok := open(t, map[string]any{keyModel: "llama", keyTokens: tokens, keyTypes: types, keyScores: make([]float32, len(tokens)), keyAddBOS: false, keySpacePrefix: false})
+	if got := tok.Encode("<0x0A>", EncodeOptions{}); !slices.Equal(got, []int32{10, 6}) {
+		t.Errorf("got %v, want the text", got)
+	}
+	if got := tok.Encode("\n", EncodeOptions{}); !slices.Equal(got, []int32{1}) {
+		t.Errorf("got %v, want the byte", got)
 	}
 }
 
