@@ -3,6 +3,7 @@ package opstest
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -65,12 +66,16 @@ type Filter struct {
 	Ops   []string // empty: every op
 	Lists []List   // empty: Correctness and Corner
 	Name  string   // a part of the name
-	Full  bool     // every point of the grids: tens of thousands of cases
+	Grid  int      // points drawn of a large grid, small ones give less; 0: DefaultGrid, -1: none, AllPoints: tens of thousands
 	Seed  uint64   // draws the inputs and the sample of the grids; 0: DefaultSeed
 }
 
-// DefaultSeed is the seed of runs that name none.
-const DefaultSeed = 1
+// Defaults and extremes of a Filter.
+const (
+	DefaultSeed = 1
+	DefaultGrid = 80 // about 200 cases in all
+	AllPoints   = math.MaxInt32
+)
 
 func (f *Filter) seed() uint64 {
 	if f.Seed == 0 {
@@ -94,7 +99,7 @@ func Cases(f Filter) []Case {
 	for _, list := range [][]Case{
 		decodeCases(), decodeCornerCases(), decodeDTypeCases(), decodeErrorCases(), nvfp4Cases(), addressCases(),
 		prefillCases(), prefillCornerCases(), prefillErrorCases(), appendCases(), layerCases(), linearCases(), mixedCases(),
-		goldenCases(), gridCases(f.seed(), f.Full), performanceCases(),
+		goldenCases(), gridCases(f.seed(), f.Grid), performanceCases(),
 	} {
 		for _, c := range list {
 			if f.has(&c) {

@@ -30,6 +30,7 @@ func decodeCornerCases() []Case {
 		}))
 	}
 	add("empty/all", "nothing but empty requests, over a pool", uniform([]int{0, 0}, 3, 16, 4, 2, 64))
+	add("empty/no_columns", "a table without columns and a pool without pages", newDecode([]int{0, 0}, 2, 16, 4, 2, 64).with(func(s *decodeSpec) { s.noExtraColumns, s.noExtraPages = true, true }))
 	add("empty/batch=0", "no request at all: nothing is written, no error", newDecode(nil, 1, 16, 4, 2, 64))
 	add("rows_before_start", "S_b < L_b: the first rows see nothing", uniform([]int{2, 9, 1}, 4, 16, 4, 2, 64))
 	add("kv_len=1", "one key: its value, exactly", newDecode([]int{1, 1}, 1, 16, 4, 2, 64))
@@ -40,12 +41,19 @@ func decodeCornerCases() []Case {
 		{"strides 5120,128,1", newDecode([]int{21, 7, 33, 16}, 1, 16, 32, 4, 128).with(func(s *decodeSpec) { s.qGap = 8 * 128 })},
 		{"heads apart", newDecode([]int{21, 7, 33, 16}, 1, 16, 32, 4, 128).with(func(s *decodeSpec) { s.qGap, s.qHeadGap = 40, 8 })},
 	})
+	add("q_strided/f32", "the same in float32", sameBits{
+		{"packed", newDecode([]int{21, 7, 33, 16}, 2, 16, 8, 4, 64).with(func(s *decodeSpec) { s.q = attn.F32 })},
+		{"rows apart", newDecode([]int{21, 7, 33, 16}, 2, 16, 8, 4, 64).with(func(s *decodeSpec) { s.q, s.qGap = attn.F32, 8*64 })},
+		{"heads apart", newDecode([]int{21, 7, 33, 16}, 2, 16, 8, 4, 64).with(func(s *decodeSpec) { s.q, s.qGap, s.qHeadGap = attn.F32, 40, 8 })},
+	})
 	add("q_strided/one_row", "a dimension of size 1 may have any stride", sameBits{
 		{"packed", newDecode([]int{21}, 1, 16, 32, 4, 128)},
 		{"odd stride", newDecode([]int{21}, 1, 16, 32, 4, 128).with(func(s *decodeSpec) { s.qGap = 8*128 + 24 })},
 	})
-	add("layouts", "one logical cache in every form, Hkv = page size so that shapes can't tell: equal bits", layouts(false))
-	add("layouts/shared", "K and V the same memory", layouts(true))
+	for _, dt := range []attn.DType{attn.F16, attn.F32} {
+		add(fmt.Sprintf("layouts/kv=%v", dt), "one logical cache in every form, Hkv = page size so that shapes can't tell: equal bits", layouts(dt, false))
+		add(fmt.Sprintf("layouts/shared/kv=%v", dt), "K and V the same memory", layouts(dt, true))
+	}
 	add("table_slice", "the table is a slice of a wider one", sameBits{
 		{"packed", newDecode([]int{21, 70, 33}, 1, 16, 4, 2, 64)},
 		{"row stride", newDecode([]int{21, 70, 33}, 1, 16, 4, 2, 64).with(func(s *decodeSpec) { s.tableGap = 5 })},
@@ -66,6 +74,7 @@ func decodeCornerCases() []Case {
 		s.window = 1
 		s.rule = s.uniformRule()
 	}))
+	add("ragged/no_rows", "requests of which none has a row", newDecode([]int{90, 33}, 0, 16, 4, 2, 64).with(func(s *decodeSpec) { s.qLens = []int{0, 0} }))
 	add("ragged/random", "ragged rows over longer contexts, with sinks", newDecode([]int{90, 33, 0, 5, 64}, 0, 16, 6, 2, 64).with(func(s *decodeSpec) {
 		s.qLens, s.sinks = []int{5, 1, 2, 7, 0}, []float64{1, -1, 0, 2, -3, 4}
 	}))
@@ -89,8 +98,9 @@ func decodeCornerCases() []Case {
 }
 
 // layouts is one cache in every form. Where K and V share memory they are equal, so they are in all variants.
-func layouts(shared bool) sameBits {
+func layouts(dt attn.DType, shared bool) sameBits {
 	base := newDecode([]int{21, 70, 1}, 2, 16, 32, 16, 64).with(func(s *decodeSpec) {
+		s.q = dt
 		s.fillK = noise
 		s.fillV = func(b, t, h, d int) float64 { return noise(b, t, h, d+1000) }
 		if shared {

@@ -30,6 +30,7 @@ func decodeCases() []Case {
 		add(fmt.Sprintf("uniform/heads=%d-%d", g[0], g[1]), "any group size: head h reads KV head h/G",
 			uniform([]int{21, 3}, 1, 16, g[0], g[1], 64))
 	}
+	add("random/heads=256-1", "more heads in a group than rows in a tile", newDecode([]int{21, 40}, 2, 16, 256, 1, 64))
 	for _, d := range []int{8, 40, 64, 72, 96, 128, 192, 256, 512} {
 		add(fmt.Sprintf("random/d=%d", d), "head dims, multiples of 8 that no vector width divides among them", newDecode([]int{37, 5}, 1, 16, 4, 2, d))
 	}
@@ -45,6 +46,10 @@ func decodeCases() []Case {
 	add("random/batch=7/ragged_kv", "requests of very different lengths", newDecode([]int{1, 300, 17, 64, 2, 129, 90}, 1, 16, 8, 2, 64))
 	add("uniform/kv_len=4097", "a long context, summed in pieces or not", uniform([]int{4097}, 1, 16, 4, 2, 64))
 	add("random/kv_len=3000/q_len=4", "several rows over a long context", newDecode([]int{3000, 777}, 4, 32, 8, 2, 64))
+	add("random/kv_len=100000", "sums of a hundred thousand weights", newDecode([]int{100000}, 1, 64, 1, 1, 64).with(func(s *decodeSpec) {
+		s.q = attn.F32
+		s.fillV = func(_, t, h, d int) float64 { return 1 + 0.5*noise(t, h, d, 3) }
+	}))
 	add("random/pdl=on", "enable_pdl changes no number", newDecode([]int{37}, 1, 16, 4, 2, 64).with(func(s *decodeSpec) { s.pdl = 1 }))
 	add("random/bmm2=0.37", "bmm2_scale multiplies the result, for 16-bit caches too", newDecode([]int{37, 12}, 1, 16, 4, 2, 64).with(func(s *decodeSpec) { s.bmm2 = 0.37 }))
 	add("random/bmm2=-2", "a negative scale is a number like any other", newDecode([]int{37, 12}, 1, 16, 4, 2, 64).with(func(s *decodeSpec) { s.bmm1, s.bmm2 = -0.125, -2 }))

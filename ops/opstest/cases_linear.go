@@ -31,6 +31,8 @@ func linearCases() []Case {
 			add("linear", Corner, fmt.Sprintf("out=%d/weight=%v", o, w), "numbers of outputs that fill no tile",
 				linearSpec{tokens: 2, in: 256, out: o, dt: attn.F32, weight: w})
 		}
+		add("linear", Corner, fmt.Sprintf("large/tokens=2/weight=%v", w), "rows longer and more than any tile", linearSpec{tokens: 2, in: 2304, out: 360, dt: attn.F32, weight: w})
+		add("linear", Corner, fmt.Sprintf("large/tokens=40/weight=%v", w), "more tokens than any tile", linearSpec{tokens: 40, in: 2304, out: 40, dt: attn.F16, weight: w, bias: attn.F16})
 		add("linear", Corner, fmt.Sprintf("strided/weight=%v", w), "rows of x and of the weights apart", linearSpec{tokens: 4, in: 256, out: 10, dt: attn.BF16, weight: w, gap: 24})
 		add("linear", Corner, fmt.Sprintf("one_hot/weight=%v", w), "a row of x with a single 1 picks one column of weights, exactly",
 			linearSpec{tokens: 32, in: 256, out: 5, dt: attn.F32, weight: w, fill: func(row, d int) float64 { return b2f(d == row*37%256) }})
@@ -47,6 +49,7 @@ func linearCases() []Case {
 			}
 		}
 	}
+	add("linear", Corner, "large/tokens=260", "16-bit results of many tokens", linearSpec{tokens: 260, in: 64, out: 70, dt: attn.BF16, weight: attn.Q8_0, bias: attn.F32})
 	for _, in := range []int{1, 7, 33, 100, 1000} {
 		add("linear", Corner, fmt.Sprintf("in=%d", in), "inner lengths that fill no vector", linearSpec{tokens: 3, in: in, out: 7, dt: attn.F32, weight: attn.BF16})
 	}

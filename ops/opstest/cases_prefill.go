@@ -24,6 +24,7 @@ func prefillCases() []Case {
 			s.dvo, s.causal = 128, causal
 		}))
 	}
+	add("random/chunk", "a chunk of a long prompt: few rows, many keys before them", newPrefill([]int{40, 1}, []int{5000, 3000}, 16, 4, 2, 64))
 	add("random/paged/dims=192-128", "different head dims over pages", newPrefill([]int{37, 1}, []int{87, 9}, 16, 4, 2, 192).with(func(s *prefillSpec) { s.dvo = 128 }))
 	add("random/dims=64-256", "a value dim above the key dim", newPrefill([]int{7, 1}, []int{17, 9}, 16, 4, 2, 64).with(func(s *prefillSpec) { s.dvo = 256 }))
 	for _, d := range []int{8, 40, 72, 96, 128, 256, 512} {
@@ -86,7 +87,7 @@ func prefillCornerCases() []Case {
 			for _, total := range []bool{false, true} {
 				add(fmt.Sprintf("batch_offsets/%v/total=%v%s", dt, total, tag), "element offsets of each tensor's own strides, gaps between requests untouched",
 					newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 64).with(func(s *prefillSpec) {
-						s.offsets, s.total, s.gap, s.qGap, s.dvo = dt, total, 2, 24, 96
+						s.offsets, s.total, s.gap, s.qGap, s.dvo, s.extraRows = dt, total, 2, 24, 96, 3
 						if page == 0 {
 							s.kvGap, s.extraKV = 16, 3
 						}

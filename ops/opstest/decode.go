@@ -44,6 +44,7 @@ type decodeSpec struct {
 	qGap, qHeadGap int // unused elements after each row and each head of query
 	tableGap       int // columns past the table's slice of a wider one
 	noExtraColumns bool
+	noExtraPages   bool
 	firstPage      int  // pages before the used ones
 	sparse         bool // the cache is larger than memory
 	rows           int  // check about so many (row, head) pairs, 0: all
@@ -113,7 +114,7 @@ func (s *decodeSpec) buildWith(ses *session, queries []byte, k, v [][]byte) *dec
 	}
 	c.cache = cache{page: s.page, hkv: s.hkv, dk: s.d, dv: s.d, dt: s.kv, lens: s.kvLens, share: s.share, tailInf: s.tailInf}
 	extra := 3
-	if s.sparse {
+	if s.sparse || s.noExtraPages {
 		extra = 0
 	}
 	c.cache.number(ses.rng, extra, s.firstPage)

@@ -10,10 +10,7 @@ import (
 )
 
 // The grids are the parameter lists of FlashInfer's own tests of the two functions. Their product is far more than anyone runs
-// at each change, so a seeded sample of it is part of every run and the whole behind Filter.Full.
-
-// gridSample is how many points of a large grid an ordinary run draws, about 200 of all.
-const gridSample = 80
+// at each change, so a seeded sample of it is part of every run.
 
 // grid is a product of axes; point n is one choice on each.
 type grid struct {
@@ -44,9 +41,12 @@ var decodeTuples = [][5]int{
 	{256, 1, 64, 4, 8}, {256, 2, 16, 2, 8}, {256, 3, 64, 4, 5}, {256, 4, 32, 2, 8}, {256, 5, 32, 2, 1},
 }
 
-// gridCases lists the points that the seed draws from the grids, or all of them.
-func gridCases(seed uint64, full bool) []Case {
+// gridCases lists the points that the seed draws from the grids, about sample of a large one, or all of them.
+func gridCases(seed uint64, sample int) []Case {
 	var out []Case
+	if sample == 0 {
+		sample = DefaultGrid
+	}
 	for i, g := range []struct {
 		op   string
 		grid grid
@@ -62,8 +62,8 @@ func gridCases(seed uint64, full bool) []Case {
 		{"prefill", newGrid(2, 4, 3, 2, 2, 2), raggedPoint},
 	} {
 		points := rand.New(rand.NewPCG(seed, uint64(i))).Perm(g.grid.total)
-		if !full { // small grids give less to the sample
-			points = points[:gridSample*g.grid.total/(g.grid.total+800)]
+		if sample != AllPoints { // small grids give less
+			points = points[:max(sample, 0)*g.grid.total/(g.grid.total+10*max(sample, 0))]
 		}
 		slices.Sort(points)
 		for _, n := range points {

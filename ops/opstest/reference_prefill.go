@@ -29,9 +29,11 @@ func (r *Reference) Prefill(c *attn.PrefillCall) error {
 			}
 		}
 	}
-	width, rows := p.hq*p.dvo, 0
+	width, end := p.hq*p.dvo, 0
 	for b, req := range p.reqs {
-		rows += req.l
+		if req.l > 0 {
+			end = max(end, place[b].out+req.l*width)
+		}
 		for i := range req.l {
 			for h := range p.hq {
 				r.set(&c.Out, place[b].out+i*width+h*p.dvo, sol.row(req.row0+i, h)...)
@@ -39,10 +41,8 @@ func (r *Reference) Prefill(c *attn.PrefillCall) error {
 			}
 		}
 	}
-	if !c.OffsetsO.Valid() && !r.skips("rows past the end") {
-		for ; rows < c.Out.Shape[0]; rows++ {
-			r.set(&c.Out, rows*width, make([]float64, width)...)
-		}
+	for ; end < c.Out.Len() && !r.skips("rows past the end"); end++ {
+		r.set(&c.Out, end, 0)
 	}
 	return nil
 }
