@@ -9,6 +9,7 @@
 // partial one to the workspace; the block that comes last to a segment (a counter that it sets back to 0) merges those.
 #pragma once
 #include "decode_plan.cuh"
+#include "rows.cuh"
 
 namespace gaze {
 
@@ -20,9 +21,7 @@ struct DecodeShape {
                                            : (D == 64 ? 4 : D == 96 ? 3 : D == 128 ? 2 : D == 192 ? 3 : 2);
   static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRow = 2 * D;      // bytes of a row in shared memory
-  static constexpr int kChunks = D / 8;   // 16-byte pieces of a row
-  static constexpr int kUnitBytes = 2 * kUnit * kRow;  // K, then V
+  static constexpr int kUnitBytes = 2 * kUnit * Rows<D>::kBytes;  // K, then V
   // O^T is added up in slices of this many dims, so that warps · rows · slice fits.
   static constexpr int slice(int tiles) {
     int d = 512 / (tiles * kWarps) / 16 * 16;
@@ -35,29 +34,21 @@ struct DecodeShape {
 
   static constexpr int kRing = 0;
   static constexpr int kQuery = kRing + kWarps * kStages * kUnitBytes;
-  static constexpr int kSum = kQuery + 8 * kMaxTiles * kRow;
+  static constexpr int kSum = kQuery + 8 * kMaxTiles * Rows<D>::kBytes;
   static constexpr int kStats = kSum + 4 * most(most(sum_floats(1), sum_floats(2)), kMaxTiles == 4 ? sum_floats(4) : 0);
   static constexpr int kPlan = kStats + kWarps * 8 * kMaxTiles * 8;
   static constexpr int kCursors = kPlan + (int)sizeof(PlanShared);
   static constexpr int kBytes = kCursors + (kWarps + 3) * (int)sizeof(Cursor) + 16;
-
-  // Piece c of row r stands at swizzle(r, c): eight rows of one piece then lie in different banks.
-  static __device__ __forceinline__ int swizzle(int r, int c) { return kChunks % 8 == 0 ? c ^ (r & 7) : c ^ (r >> 1 & 3); }
-  static __device__ __forceinline__ uint32_t at(int r, int c) { return r * kRow + swizzle(r, c) * 16; }
-  // step moves an address of piece 0 or 1 on to piece 2·k or 2·k+1 of its row.
-  static __device__ __forceinline__ uint32_t step(uint32_t address, int k) {
-    constexpr int swizzled = kChunks % 8 == 0 ? 96 : 32;
-    return (address ^ (k * 32 & swizzled)) + (k * 32 & ~swizzled);
-  }
 };
 
 template <class T, int D, int Tiles>
 struct Decode {
   typedef DecodeShape<D> S;
+  typedef Rows<D> R;
   static constexpr int kRows = 8 * Tiles;
   static constexpr int kSteps = D / 16;  // of k in S^T, of m in O^T
   static constexpr bool kQueryInRegisters = Tiles * D <= 256;
-  static constexpr int kQueryPieces = (kRows * S::kChunks + S::kThreads - 1) / S::kThreads;
+  static constexpr int kQueryPieces = (kRows * R::kPieces + S::kThreads - 1) / S::kThreads;
   static constexpr int kSlice = S::slice(Tiles), kPitch = kSlice + 4;
   static constexpr int kPartial = kRows * (D + 2);  // floats of a partial result: O [rows][D], then (m, l) of each row
 
@@ -118,10 +109,10 @@ struct Decode {
       const bool aligned = aligned16(k) && aligned16(v) && ((p.k_page | p.k_token | p.v_page | p.v_token) & 7) == 0;
       if (whole && aligned && !skip && token0 >= low && token0 + kUnit <= high) {
         copy_unit(ring, k + page * p.k_page + slot * p.k_token, p.k_token);
-        copy_unit(ring + kUnit * S::kRow, v + page * p.v_page + slot * p.v_token, p.v_token);
+        copy_unit(ring + kUnit * R::kBytes, v + page * p.v_page + slot * p.v_token, p.v_token);
       } else {
         copy_rows(ring, k, p.k_page, p.k_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
-        copy_rows(ring + kUnit * S::kRow, v, p.v_page, p.v_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
+        copy_rows(ring + kUnit * R::kBytes, v, p.v_page, p.v_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
       }
       left -= S::kWarps;
       __syncwarp();
@@ -132,26 +123,26 @@ struct Decode {
     cp_commit();
   }
 
-  static constexpr int kPieces = kUnit * S::kChunks;  // 16 bytes each
-  static_assert(kPieces % 32 == 0, "");
+  static constexpr int kUnitPieces = kUnit * R::kPieces;
+  static_assert(kUnitPieces % 32 == 0, "");
 
   // copy_unit copies 16 rows at an even distance, the usual case.
   __device__ __forceinline__ void copy_unit(uint32_t dst, const T *src, int64_t token_stride) const {
-    if constexpr (32 % S::kChunks == 0) {
-      constexpr int kRowsEach = 32 / S::kChunks;  // of one instruction
-      const int row = lane / S::kChunks, piece = lane % S::kChunks;
-      dst += S::at(row, piece);
+    if constexpr (32 % R::kPieces == 0) {
+      constexpr int kRowsEach = 32 / R::kPieces;  // of one instruction
+      const int row = lane / R::kPieces, piece = lane % R::kPieces;
+      dst += R::at(row, piece);
       src += row * token_stride + piece * 8;
 #pragma unroll
-      for (int i = 0; i < kPieces / 32; i++) {
-        cp_async16((dst ^ (i * kRowsEach & 7) * 16) + i * kRowsEach * S::kRow, src);
+      for (int i = 0; i < kUnitPieces / 32; i++) {
+        cp_async16((dst ^ (i * kRowsEach & 7) * 16) + i * kRowsEach * R::kBytes, src);
         src += kRowsEach * token_stride;
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kPieces / 32; i++) {
-        const int e = i * 32 + lane, row = e / S::kChunks, piece = e % S::kChunks;
-        cp_async16(dst + S::at(row, piece), src + row * token_stride + piece * 8);
+      for (int i = 0; i < kUnitPieces / 32; i++) {
+        const int e = i * 32 + lane, row = e / R::kPieces, piece = e % R::kPieces;
+        cp_async16(dst + R::at(row, piece), src + row * token_stride + piece * 8);
       }
     }
   }
@@ -160,12 +151,12 @@ struct Decode {
   __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int64_t page_stride, int64_t token_stride, int slot, bool whole, bool aligned,
                                             int low, int high) const {
 #pragma unroll 1
-    for (int e = lane; e < kPieces; e += 32) {
-      const int row = e / S::kChunks, piece = e % S::kChunks;
+    for (int e = lane; e < kUnitPieces; e += 32) {
+      const int row = e / R::kPieces, piece = e % R::kPieces;
       const int64_t at_page = __shfl_sync(~0u, page, whole ? 0 : row), at_slot = __shfl_sync(~0u, slot, whole ? 0 : row) + (whole ? row : 0);
       const T *x = src + at_page * page_stride + at_slot * token_stride + piece * 8;
       const bool live = row >= low && row < high;
-      const uint32_t to = dst + S::at(row, piece);
+      const uint32_t to = dst + R::at(row, piece);
       if (aligned) {
         cp_async16(to, live ? x : static_cast<const T *>(p.k), live ? 16 : 0);
       } else {
@@ -183,10 +174,10 @@ struct Decode {
     const int head = c.head, row0 = c.tile * kRows, rows = c.r.rows * group;
 #pragma unroll
     for (int n = 0; n < kQueryPieces; n++) {
-      const int e = n * S::kThreads + tid, r = row0 + e / S::kChunks;
+      const int e = n * S::kThreads + tid, r = row0 + e / R::kPieces;
       x[n] = make_uint4(0, 0, 0, 0);
-      if (e >= kRows * S::kChunks || r >= rows) continue;
-      const T *src = static_cast<const T *>(p.q) + (c.r.row0 + r / group) * p.q_token + (head * group + r % group) * p.q_head + e % S::kChunks * 8;
+      if (e >= kRows * R::kPieces || r >= rows) continue;
+      const T *src = static_cast<const T *>(p.q) + (c.r.row0 + r / group) * p.q_token + (head * group + r % group) * p.q_head + e % R::kPieces * 8;
       if (aligned) {
         x[n] = *reinterpret_cast<const uint4 *>(src);
       } else {
@@ -202,7 +193,7 @@ struct Decode {
 #pragma unroll
     for (int n = 0; n < kQueryPieces; n++) {
       const int e = n * S::kThreads + tid;
-      if (e < kRows * S::kChunks) *reinterpret_cast<uint4 *>(smem + S::kQuery + S::at(e / S::kChunks, e % S::kChunks)) = x[n];
+      if (e < kRows * R::kPieces) *reinterpret_cast<uint4 *>(smem + S::kQuery + R::at(e / R::kPieces, e % R::kPieces)) = x[n];
     }
   }
 
@@ -210,11 +201,11 @@ struct Decode {
 
   // read_query gives the operand Q^T of one k step: for every tile of 8 rows two words.
   __device__ __forceinline__ void read_query(int step, uint32_t (&b)[Tiles][2]) const {
-    const uint32_t base = shared_address(smem + S::kQuery) + S::at((Tiles > 1 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 & 1);
+    const uint32_t base = shared_address(smem + S::kQuery) + R::at((Tiles > 1 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 & 1);
 #pragma unroll
     for (int n = 0; n < Tiles; n += 2) {  // two tiles, k halves 0 and 8 of each
       uint32_t r[4];
-      ldmatrix4(r, S::step(base, step) + n * 8 * S::kRow);
+      ldmatrix4(r, R::step(base, step) + n * 8 * R::kBytes);
       b[n][0] = r[0], b[n][1] = r[1];
       if (n + 1 < Tiles) b[n + 1][0] = r[2], b[n + 1][1] = r[3];
     }
@@ -267,8 +258,8 @@ struct Decode {
 
   // unit works on the 16 tokens in `ring`.
   __device__ __forceinline__ void unit(const uint8_t *ring, int token0) {
-    const uint32_t k = shared_address(ring) + S::at(lane & 15, lane / 16);
-    const uint32_t v = shared_address(ring) + kUnit * S::kRow + S::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1);
+    const uint32_t k = shared_address(ring) + R::at(lane & 15, lane / 16);
+    const uint32_t v = shared_address(ring) + kUnit * R::kBytes + R::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1);
     float s[Tiles][4], s2[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int n = 0; n < Tiles; n++)
@@ -277,7 +268,7 @@ struct Decode {
 #pragma unroll
     for (int step = 0; step < kSteps; step++) {
       uint32_t a[4];
-      ldmatrix4(a, S::step(k, step));
+      ldmatrix4(a, R::step(k, step));
       if constexpr (kQueryInRegisters) {
 #pragma unroll
         for (int n = 0; n < Tiles; n++)  // with one tile two chains: a product waits for the one before it
@@ -374,7 +365,7 @@ struct Decode {
 #pragma unroll
     for (int k = 0; k < kSteps; k++) {
       uint32_t a[4];
-      ldmatrix4_trans(a, S::step(v, k));
+      ldmatrix4_trans(a, R::step(v, k));
       if (One) a[0] &= see[0], a[1] &= see[0], a[2] &= see[1], a[3] &= see[1];
 #pragma unroll
       for (int n = 0; n < Tiles; n++) {

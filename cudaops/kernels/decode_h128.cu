@@ -1,4 +1,7 @@
 #include "decode.cuh"
 
-KERNEL(decode_h128_bf16_kvbf16, DecodeParams, gaze::DecodeShape<128>::kThreads, 1) { gaze::decode<gaze::bf16, 128>(p); }
-KERNEL(decode_h128_f16_kvf16, DecodeParams, gaze::DecodeShape<128>::kThreads, 1) { gaze::decode<gaze::f16, 128>(p); }
+typedef gaze::DecodeShape<128> Shape;
+static_assert(LAUNCH_FACTS(DECODE_128).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles), "launch.h");
+
+KERNEL(decode_h128_bf16_kvbf16, DecodeParams, Shape::kThreads, 1) { gaze::decode<gaze::bf16, 128>(p); }
+KERNEL(decode_h128_f16_kvf16, DecodeParams, Shape::kThreads, 1) { gaze::decode<gaze::f16, 128>(p); }

@@ -1,5 +1,6 @@
 // What every kernel file starts with: how a kernel is declared, shared memory, faults, and waiting for the kernel before.
 #pragma once
+#include "launch.h"
 #include "num.cuh"
 #include "params.h"
 #include "ptx.cuh"
@@ -35,7 +36,20 @@
 #define SHARED(name) uint8_t *name = emu::shared
 #endif
 
+// LAUNCH_FACTS(DECODE_128) is this target's line of launch.h.
+#define LAUNCH_FACTS_(name) gaze::LaunchFacts{name}
+#if GAZE_SM90
+#define LAUNCH_FACTS(name) LAUNCH_FACTS_(GAZE_##name##_SM90A)
+#else
+#define LAUNCH_FACTS(name) LAUNCH_FACTS_(GAZE_##name##_SM80)
+#endif
+
 namespace gaze {
+
+struct LaunchFacts {
+  int threads, shared, more;
+  constexpr bool are(int t, int s, int m) const { return threads == t && shared == s && more == m; }
+};
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;

@@ -1,12 +1,17 @@
 // Launch facts that the host must know. Every kernel checks its own with a static_assert.
-//
-// DECODE(D, threads on sm90a, shared bytes, threads on sm80, shared bytes, largest tile_rows)
 #ifndef GAZE_LAUNCH_H
 #define GAZE_LAUNCH_H
 
-#define GAZE_DECODE_64_SM90A 256, 222976, 32
-#define GAZE_DECODE_128_SM90A 256, 227072, 32
-#define GAZE_DECODE_64_SM80 128, 93000, 32
-#define GAZE_DECODE_128_SM80 128, 93000, 32
+// GAZE_DECODE_{D}_{target}: threads, bytes of dynamic shared memory, largest tile_rows
+#define GAZE_DECODE_64_SM90A 256, 224456, 32
+#define GAZE_DECODE_128_SM90A 256, 228552, 32
+#define GAZE_DECODE_64_SM80 128, 90088, 32
+#define GAZE_DECODE_128_SM80 128, 94184, 32
+
+// GAZE_PREFILL_{Dqk}[X{Dvo}]_{target}: threads, bytes of dynamic shared memory, blocks a multiprocessor
+#define GAZE_PREFILL_64_SM90A 128, 51280, 2
+#define GAZE_PREFILL_128_SM90A 128, 100432, 2
+#define GAZE_PREFILL_64_SM80 128, 51280, 2
+#define GAZE_PREFILL_128_SM80 128, 100432, 2
 
 #endif

@@ -1,0 +1,417 @@
+// Prefill attention over packed requests of varying lengths, keys paged or ragged: the kernel for every GPU from sm_80 on. The loop it
+// replaces: for every request, query row i and head h, over the keys j that it sees,
+//
+//	s[j] = scale · q[i,h]·k[j,h/G],  out[i,h] = Σ exp(s[j]-m)·v[j,h/G] / Σ exp(s[j]-m)
+//
+// A tile is 128 of the L_b·G rows that share a KV head, row r = i·G + g. Four warps hold 32 rows each of S and O in registers
+// (mma.m16n8k16); K and V come by cp.async in blocks of 64 keys, one block ahead, the places of their rows another block ahead. Blocks
+// of the grid draw tiles from a counter, those of one head from the last, heaviest, to the first. Key blocks go from the last to the
+// first, so that only the first ones carry masks.
+#pragma once
+#include "prefill_plan.cuh"
+#include "rows.cuh"
+
+namespace gaze {
+
+template <int DQK, int DVO>
+struct PrefillShape {
+  static constexpr int kKeys = 64;  // of a block
+  static constexpr int kTall = DQK <= 192 && DVO <= 128 ? 2 : 1;  // 16-row tiles of a warp
+  static constexpr int kWarps = kTileRows / (16 * kTall);
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kStages = DQK <= 192 ? 2 : 1;
+  static constexpr int kKeyBytes = kKeys * Rows<DQK>::kBytes, kValueBytes = kKeys * Rows<DVO>::kBytes;
+
+  static constexpr int kQuery = 0;
+  static constexpr int kKey = kQuery + kTileRows * Rows<DQK>::kBytes;
+  static constexpr int kValue = kKey + 2 * kKeyBytes;
+  static constexpr int kPlaces = kValue + 2 * kValueBytes;          // of K and V rows, two blocks
+  static constexpr int kTile = kPlaces + 2 * 2 * kKeys * 8;
+  static constexpr int kBytes = kTile + (int)sizeof(Tile) + 16;
+  static constexpr int kBlocks = kBytes <= 113 * 1024 && kThreads <= 128 ? 2 : 1;  // of a multiprocessor
+};
+
+template <class T, int DQK, int DVO>
+struct Prefill {
+  typedef PrefillShape<DQK, DVO> S;
+  typedef Rows<DQK> RK;
+  typedef Rows<DVO> RV;
+  static constexpr int kSteps = DQK / 16, kCols = S::kKeys / 8, kDims = DVO / 8, kTall = S::kTall;
+
+  const PrefillParams &p;
+  uint8_t *const smem;
+  const int tid, lane, warp, g, t;
+  const int group;  // G
+
+  __device__ __forceinline__ Prefill(const PrefillParams &p, uint8_t *smem)
+      : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), g(lane / 4), t(lane % 4), group(p.q_heads / p.kv_heads) {}
+
+  __device__ __forceinline__ Tile &tile() const { return *reinterpret_cast<Tile *>(smem + S::kTile); }
+  __device__ __forceinline__ int64_t *places(int block, int v) const { return reinterpret_cast<int64_t *>(smem + S::kPlaces) + ((block & 1) * 2 + v) * S::kKeys; }
+
+  // ---- loading ----
+
+  bool keys_aligned;
+  int page;  // of this thread's key in the block whose places are wanted next
+
+  __device__ __forceinline__ void fetch_page(const Tile &x, int block) {
+    const int token = block * S::kKeys + tid;
+    page = -1;
+    if (p.block_tables != nullptr && tid < S::kKeys && block >= 0 && token < x.keys) page = p.block_tables[x.b * p.table_row + token / p.page_size];
+  }
+  // store_places writes where the rows of a block's keys are, -1 for none.
+  __device__ __forceinline__ void store_places(const Tile &x, int block) const {
+    if (tid >= S::kKeys || block < 0) return;
+    const int token = block * S::kKeys + tid;
+    int64_t k = -1, v = -1;
+    if (token < x.keys) {
+      if (p.block_tables == nullptr) {
+        k = x.k_base + token * p.k_token;
+        v = x.v_base + token * p.v_token;
+      } else if (page >= 0 && page < p.pages) {
+        const int slot = token % p.page_size;
+        k = page * p.k_page + slot * p.k_token + x.head * p.k_head;
+        v = page * p.v_page + slot * p.v_token + x.head * p.v_head;
+      }
+    }
+    places(block, 0)[tid] = k;
+    places(block, 1)[tid] = v;
+  }
+
+  template <int D>
+  __device__ __forceinline__ void load_rows(uint8_t *dst, const T *src, const int64_t *place) const {
+    typedef Rows<D> R;
+    constexpr int kEach = S::kKeys * R::kPieces / S::kThreads;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int e = i * S::kThreads + tid, row = e / R::kPieces, piece = e % R::kPieces;
+      const int64_t at = place[row];
+      uint8_t *to = dst + R::at(row, piece);
+      if (keys_aligned) {
+        cp_async16(shared_address(to), src + (at < 0 ? 0 : at + piece * 8), at < 0 ? 0 : 16);
+      } else {
+#pragma unroll 1
+        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = at < 0 ? 0 : reinterpret_cast<const uint16_t *>(src)[at + piece * 8 + k];
+      }
+    }
+  }
+  __device__ __forceinline__ void load_block(int block) const {
+    load_rows<DQK>(smem + S::kKey + (block & 1) * S::kKeyBytes, static_cast<const T *>(p.k), places(block, 0));
+    load_rows<DVO>(smem + S::kValue + (block & 1) * S::kValueBytes, static_cast<const T *>(p.v), places(block, 1));
+  }
+
+  static constexpr int kQueryEach = kTileRows * RK::kPieces / S::kThreads;
+
+  __device__ __forceinline__ void load_query(const Tile &x) const {
+    const T *q = static_cast<const T *>(p.q) + x.q_base;
+    const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0;
+#pragma unroll 1
+    for (int i = 0; i < kQueryEach; i++) {
+      const int e = i * S::kThreads + tid, row = e / RK::kPieces, piece = e % RK::kPieces, r = x.row0 + row;
+      const bool live = r < x.rows * group;
+      const T *src = q + (live ? r / group * p.q_token + (x.head * group + r % group) * p.q_head + piece * 8 : 0);
+      uint8_t *to = smem + S::kQuery + RK::at(row, piece);
+      if (aligned) {
+        cp_async16(shared_address(to), src, live ? 16 : 0);
+      } else {
+#pragma unroll 1
+        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = live ? reinterpret_cast<const uint16_t *>(src)[k] : 0;
+      }
+    }
+  }
+  // A negative scale becomes positive with q negated, so that the largest score has the largest exponent. Each thread turns what it copied.
+  __device__ __forceinline__ void negate_query() const {
+#pragma unroll 1
+    for (int i = 0; i < kQueryEach; i++) {
+      const int e = i * S::kThreads + tid;
+      uint4 *x = reinterpret_cast<uint4 *>(smem + S::kQuery + RK::at(e / RK::kPieces, e % RK::kPieces));
+      *x = make_uint4(x->x ^ 0x80008000u, x->y ^ 0x80008000u, x->z ^ 0x80008000u, x->w ^ 0x80008000u);
+    }
+  }
+
+  // ---- a block of keys ----
+
+  float scale;  // |scale| · log2(e)
+  float acc[kTall][kDims][4];
+  float m[kTall][2], l[kTall][2];
+  int limit[kTall][2];  // the last key that a row sees
+
+  // products gives the scores of this warp's rows.
+  __device__ __forceinline__ void scores(int block, float (&s)[kTall][kCols][4]) const {
+    const uint32_t q = shared_address(smem + S::kQuery) + RK::at(warp * 16 * kTall + (lane & 15), lane / 16);
+    const uint32_t k = shared_address(smem + S::kKey + (block & 1) * S::kKeyBytes) + RK::at(lane / 16 * 8 + lane % 8, lane / 8 & 1);
+#pragma unroll
+    for (int i = 0; i < kTall; i++)
+#pragma unroll
+      for (int n = 0; n < kCols; n++)
+#pragma unroll
+        for (int x = 0; x < 4; x++) s[i][n][x] = 0;
+#pragma unroll
+    for (int step = 0; step < kSteps; step++) {
+      uint32_t a[kTall][4];
+#pragma unroll
+      for (int i = 0; i < kTall; i++) ldmatrix4(a[i], RK::step(q, step) + i * 16 * RK::kBytes);
+#pragma unroll
+      for (int n = 0; n < kCols; n += 2) {
+        uint32_t b[4];
+        ldmatrix4(b, RK::step(k, step) + n * 8 * RK::kBytes);
+#pragma unroll
+        for (int i = 0; i < kTall; i++) {
+          mma16816<T>(s[i][n], a[i], b[0], b[1]);
+          mma16816<T>(s[i][n + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // weights turns scores into exponentials and rescales what was there before.
+  __device__ __forceinline__ void weights(float (&s)[kTall][kCols][4]) {
+#pragma unroll
+    for (int i = 0; i < kTall; i++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float top = m[i][r];
+#pragma unroll
+        for (int n = 0; n < kCols; n++) top = fmaxf(top, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        const float f = m[i][r] == top ? 1.0f : exp2_approx((m[i][r] - top) * scale);
+        m[i][r] = top;
+        const float off = top == -GAZE_INF ? 0.0f : top * scale;
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < kCols; n++)
+#pragma unroll
+          for (int x = 2 * r; x < 2 * r + 2; x++) {
+            s[i][n][x] = exp2_approx(fmaf(s[i][n][x], scale, -off));
+            sum += s[i][n][x];
+          }
+        l[i][r] = l[i][r] * f + sum;
+#pragma unroll
+        for (int n = 0; n < kDims; n++) acc[i][n][2 * r] *= f, acc[i][n][2 * r + 1] *= f;
+      }
+  }
+
+  // product adds the weighted values. With One only those that query row `only` sees, and to its rows alone.
+  template <bool One>
+  __device__ __forceinline__ void product(int block, const float (&s)[kTall][kCols][4], int only, int last) {
+    const uint32_t v = shared_address(smem + S::kValue + (block & 1) * S::kValueBytes) + RV::at(lane & 15, lane / 16);
+#pragma unroll
+    for (int k = 0; k < S::kKeys / 16; k++) {
+      uint32_t a[kTall][4];
+#pragma unroll
+      for (int i = 0; i < kTall; i++) {
+        a[i][0] = pack<T>(s[i][2 * k][0], s[i][2 * k][1]);
+        a[i][1] = pack<T>(s[i][2 * k][2], s[i][2 * k][3]);
+        a[i][2] = pack<T>(s[i][2 * k + 1][0], s[i][2 * k + 1][1]);
+        a[i][3] = pack<T>(s[i][2 * k + 1][2], s[i][2 * k + 1][3]);
+      }
+      uint32_t see[2];
+      if (One) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int token = block * S::kKeys + 16 * k + 8 * half + 2 * t;
+          see[half] = (token <= last ? 0xffffu : 0) | (token + 1 <= last ? 0xffff0000u : 0);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kDims; n += 2) {
+        uint32_t b[4];
+        ldmatrix4_trans(b, RV::step(v, n / 2) + k * 16 * RV::kBytes);
+        if (One) b[0] &= see[0], b[1] &= see[1], b[2] &= see[0], b[3] &= see[1];
+#pragma unroll
+        for (int i = 0; i < kTall; i++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            if (One) {
+              float d[4] = {acc[i][n + half][0], acc[i][n + half][1], acc[i][n + half][2], acc[i][n + half][3]};
+              mma16816<T>(d, a[i], b[2 * half], b[2 * half + 1]);
+#pragma unroll
+              for (int x = 0; x < 4; x++)
+                if ((tile().row0 + warp * 16 * kTall + i * 16 + x / 2 * 8 + g) / group == only) acc[i][n + half][x] = d[x];
+            } else {
+              mma16816<T>(acc[i][n + half], a[i], b[2 * half], b[2 * half + 1]);
+            }
+          }
+      }
+    }
+  }
+
+  __device__ __forceinline__ bool values_nonfinite(int block) const {
+    bool found = false;
+#pragma unroll 1
+    for (int e = tid; e < S::kValueBytes / 4; e += S::kThreads)
+      found |= nonfinite<T>(reinterpret_cast<const uint32_t *>(smem + S::kValue + (block & 1) * S::kValueBytes)[e]);
+    return found;
+  }
+
+  // ---- a tile ----
+
+  // finish writes the rows, through shared memory so that whole lines go out. The rows of q that it overwrites are this warp's own.
+  __device__ __forceinline__ void finish(const Tile &x, bool bad) {
+    static_assert(DVO <= DQK, "");
+    uint8_t *mine = smem + S::kQuery + warp * 16 * kTall * RK::kBytes;
+#pragma unroll
+    for (int i = 0; i < kTall; i++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float sum = l[i][r];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        const bool empty = bad || sum == 0;
+        const float f = empty ? 0.0f : value_scale / sum;
+        const int row = i * 16 + r * 8 + g, at = x.row0 + warp * 16 * kTall + row;
+#pragma unroll
+        for (int n = 0; n < kDims; n++)
+          *reinterpret_cast<uint32_t *>(mine + RV::at(row, n) + 4 * t) = empty ? 0 : pack<T>(acc[i][n][2 * r] * f, acc[i][n][2 * r + 1] * f);
+        if (t == 0 && at < x.rows * group && x.lse_base >= 0) {
+          const float lse2 = empty ? -GAZE_INF : m[i][r] * scale + log2f(sum);
+          const int64_t e = x.lse_base + (int64_t)(at / group) * p.q_heads + x.head * group + at % group;
+          if (p.lse != nullptr) p.lse[e] = lse2 * kLn2;
+          if (p.lse2 != nullptr) p.lse2[e] = lse2;
+        }
+      }
+    __syncwarp();
+    T *out = static_cast<T *>(p.out) + x.o_base;
+    const bool aligned = aligned16(out);
+#pragma unroll 1
+    for (int e = lane; e < 16 * kTall * RV::kPieces; e += 32) {
+      const int row = e / RV::kPieces, piece = e % RV::kPieces, r = x.row0 + warp * 16 * kTall + row;
+      if (r >= x.rows * group) break;
+      const uint4 y = *reinterpret_cast<const uint4 *>(mine + RV::at(row, piece));
+      T *to = out + ((int64_t)(r / group) * p.q_heads + x.head * group + r % group) * DVO + piece * 8;
+      if (aligned) {
+        *reinterpret_cast<uint4 *>(to) = y;
+      } else {
+        const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&y);
+#pragma unroll
+        for (int k = 0; k < 8; k++) to[k] = z.x[k];
+      }
+    }
+  }
+
+  float value_scale;
+
+  __device__ __forceinline__ void one_tile(const Tile &x, bool negative) {
+    const int query0 = x.row0 / group, query1 = min(x.rows - 1, (x.row0 + kTileRows - 1) / group);
+    const int64_t shift = (int64_t)x.keys - x.rows;
+    const int end = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query1 + shift + 1)) : x.keys;
+    const int full = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query0 + shift + 1)) : x.keys;  // below, all rows see all keys
+    int block = (end + S::kKeys - 1) / S::kKeys - 1;
+#pragma unroll
+    for (int i = 0; i < kTall; i++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        m[i][r] = -GAZE_INF;
+        l[i][r] = 0;
+        const int row = (x.row0 + warp * 16 * kTall + i * 16 + r * 8 + g) / group;
+        limit[i][r] = p.causal ? (int)max((int64_t)-1, min(row + shift, (int64_t)x.keys - 1)) : x.keys - 1;
+#pragma unroll
+        for (int n = 0; n < kDims; n++) acc[i][n][2 * r] = acc[i][n][2 * r + 1] = 0;
+      }
+    bool bad = x.bad;
+    keys_aligned = aligned16(p.k) && aligned16(p.v) &&
+                   ((p.k_page | p.k_head | p.k_token | p.v_page | p.v_head | p.v_token | x.k_base | x.v_base) & 7) == 0;
+    if (block >= 0) {
+      fetch_page(x, block);
+      store_places(x, block);
+      fetch_page(x, block - 1);
+      store_places(x, block - 1);
+      load_query(x);
+      __syncthreads();
+      load_block(block);
+      cp_commit();
+      bad |= bad_table(x);
+    }
+    bool first = true;
+#pragma unroll 1
+    for (; block >= 0; block--) {
+      cp_wait<0>();
+      if (first && negative) negate_query();
+      first = false;
+      __syncthreads();
+      if (block > 0) load_block(block - 1);
+      cp_commit();
+      fetch_page(x, block - 2);
+      float s[kTall][kCols][4];
+      scores(block, s);
+      const bool masked = (block + 1) * S::kKeys > full;
+      if (masked) {
+#pragma unroll
+        for (int i = 0; i < kTall; i++)
+#pragma unroll
+          for (int n = 0; n < kCols; n++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+              if (block * S::kKeys + n * 8 + 2 * t + (k & 1) > limit[i][k / 2]) s[i][n][k] = -GAZE_INF;
+      }
+      weights(s);
+      // A NaN or infinity in V times a weight of 0 would reach rows that don't see it: then one product for each query row.
+      if (masked && p.causal && query1 > query0 && __syncthreads_or(values_nonfinite(block))) {
+        const int from = (x.row0 + warp * 16 * kTall) / group, to = (x.row0 + (warp + 1) * 16 * kTall - 1) / group;
+#pragma unroll 1
+        for (int i = from; i <= to; i++) product<true>(block, s, i, (int)max((int64_t)-1, min(i + shift, (int64_t)x.keys - 1)));
+      } else {
+        product<false>(block, s, 0, 0);
+      }
+      store_places(x, block - 2);
+    }
+    bad = __syncthreads_or(bad);
+    finish(x, bad);
+  }
+
+  // bad_table looks at all used entries of the request's block table, so that every tile of it comes out alike.
+  __device__ __forceinline__ bool bad_table(const Tile &x) const {
+    if (p.block_tables == nullptr) return false;
+    const int used = (x.keys + p.page_size - 1) / p.page_size;
+    bool bad = false;
+#pragma unroll 4
+    for (int e = tid; e < used; e += S::kThreads) {
+      const int page = p.block_tables[x.b * p.table_row + e];
+      if (page >= 0 && page < p.pages) continue;
+      bad = true;
+      report(p.fault, p.op, FAULT_PAGE, x.b, page, p.pages);
+    }
+    return bad;
+  }
+
+  __device__ __forceinline__ void run() {
+    float c1 = p.scale;
+    value_scale = 1;
+    const bool negative = c1 < 0;
+    scale = (negative ? -c1 : c1) * kLog2e;
+    if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    Scheduler next(p, blockIdx.x);
+    if (warp == 0) next.seek(tile(), DVO);
+    __syncthreads();
+    while (tile().b < p.batch) {
+      if (warp == 0) next.draw();
+      one_tile(tile(), negative);
+      __syncthreads();
+      if (warp == 0) next.seek(tile(), DVO);
+      __syncthreads();
+    }
+    zero_tail(tile().q_base);
+    if (tid == 0) next.leave();
+  }
+
+  // zero_tail clears the rows of out past the last request.
+  __device__ __forceinline__ void zero_tail(int64_t from) const {
+    if (p.offsets_o != nullptr) return;
+    uint4 *out = static_cast<uint4 *>(p.out);
+    const int64_t row = (int64_t)p.q_heads * RV::kPieces;
+#pragma unroll 1
+    for (int64_t e = from * row + (int64_t)blockIdx.x * S::kThreads + tid; e < p.tokens * row; e += (int64_t)gridDim.x * S::kThreads)
+      out[e] = make_uint4(0, 0, 0, 0);
+  }
+};
+
+template <class T, int DQK, int DVO>
+__device__ __forceinline__ void prefill(const PrefillParams &p) {
+  SHARED(smem);
+  grid_wait();
+  grid_launch_next();
+  Prefill<T, DQK, DVO>(p, smem).run();
+}
+
+}  // namespace gaze

@@ -1,0 +1,188 @@
+// How prefill finds its work: tiles of 128 rows in the order request, KV head, rows from the last to the first. Blocks draw numbers from
+// a counter, so the grid depends on nothing, and walk the requests' lengths to find the tile of a number.
+#pragma once
+#include "kernel.cuh"
+
+namespace gaze {
+
+constexpr int kTileRows = 128;
+
+// Tile is one piece of work. Past the last one b is B, and q_base the number of rows of all requests.
+struct Tile {
+  int b;            // request
+  int head;         // KV head
+  int row0;         // first row r = i·G + g
+  int rows;         // L_b, what of it may be written
+  int keys;         // S_b, 0 for bad requests
+  int bad;          // its rows become 0
+  int64_t q_base;   // elements, of the request's first row
+  int64_t o_base;
+  int64_t k_base;   // ragged: of the first key of the KV head
+  int64_t v_base;
+  int64_t lse_base; // -1: not to be written
+};
+
+// Scheduler is one warp's walk over the requests.
+struct Scheduler {
+  const PrefillParams &p;
+  const int lane;
+  int64_t number;  // of the tile to find
+  int b;           // requests before this one hold so many tiles, query rows and keys:
+  int64_t tiles, rows, keys;
+
+  __device__ __forceinline__ Scheduler(const PrefillParams &p, int64_t number)
+      : p(p), lane(threadIdx.x % 32), number(number), b(0), tiles(0), rows(0), keys(0) {}
+
+  // draw takes the next number, which seek waits for.
+  __device__ __forceinline__ void draw() {
+    if (lane == 0) number = (int64_t)gridDim.x + atomicAdd(&p.counters[0], 1u);
+  }
+
+  // leave is called once by every block when it has no more work. The last one sets the counters back.
+  __device__ __forceinline__ void leave() const {
+    if (atomicAdd(&p.counters[1], 1u) == gridDim.x - 1) {
+      p.counters[0] = 0;
+      p.counters[1] = 0;
+    }
+  }
+
+  static __device__ __forceinline__ int64_t offset(const void *x, int bytes, int b) {
+    return bytes == 8 ? static_cast<const int64_t *>(x)[b] : static_cast<const int32_t *>(x)[b];
+  }
+
+  static __device__ __forceinline__ int64_t before_lane(int64_t x, int lane, int64_t &all) {
+    int64_t sum = x;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int64_t y = __shfl_up_sync(~0u, sum, d);
+      if (lane >= d) sum += y;
+    }
+    all = __shfl_sync(~0u, sum, 31);
+    return sum - x;
+  }
+
+  // judge fills in what request `i`, whose rows and keys begin at `row` and `key`, has; block 0 reports what is wrong.
+  __device__ __forceinline__ void judge(int i, int64_t row, int64_t key, int dvo, Tile &x) const {
+    const bool blame = blockIdx.x == 0;
+    x.b = i;
+    x.bad = 0;
+    x.rows = max(0, p.q_lens[i]);
+    x.keys = max(0, p.kv_lens[i]);
+    auto fault = [&](uint32_t reason, int64_t got, int64_t want) {
+      x.bad = 1;
+      if (blame) report(p.fault, p.op, reason, i, got, want);
+    };
+    const int want_rows = x.rows, want_keys = x.keys;
+    if (p.q_lens[i] < 0) fault(FAULT_Q_LEN_NEGATIVE, p.q_lens[i], 0);
+    if (want_rows > p.max_q_len) fault(FAULT_Q_LEN_MAX, want_rows, p.max_q_len);
+    if (p.kv_lens[i] < 0) fault(FAULT_SEQ_LEN_NEGATIVE, p.kv_lens[i], 0);
+    if (want_keys > p.max_kv_len) fault(FAULT_SEQ_LEN_MAX, want_keys, p.max_kv_len);
+    // within tells whether n rows from `base` on, `stride` apart, lie in a tensor of `all` rows.
+    auto within = [&](uint32_t reason, int64_t base, int64_t n, int64_t all, int64_t stride) {
+      const int64_t most = (all - n) * stride;
+      if (n == 0 || (base >= 0 && base <= most && all >= n)) return true;
+      fault(reason, base, most);
+      return false;
+    };
+    const int64_t o_token = (int64_t)p.q_heads * dvo;
+    x.q_base = row * p.q_token;
+    x.o_base = row * o_token;
+    if (p.offsets_q != nullptr) {
+      x.q_base = offset(p.offsets_q, p.offset_bytes_q, i);
+      within(FAULT_OFFSET_Q, x.q_base, want_rows, p.tokens, p.q_token);
+    } else if (row + want_rows > p.tokens) {
+      fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
+    }
+    if (p.offsets_o != nullptr) {
+      x.o_base = offset(p.offsets_o, p.offset_bytes_o, i);
+      if (!within(FAULT_OFFSET_O, x.o_base, want_rows, p.tokens, o_token)) x.rows = 0;
+    } else if (row + want_rows > p.tokens) {
+      if (!x.bad) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
+      x.rows = (int)max((int64_t)0, p.tokens - row);
+    }
+    if (p.block_tables != nullptr) {
+      const int64_t room = (int64_t)p.max_pages * p.page_size;
+      if (want_keys > room) fault(FAULT_SEQ_LEN_TABLE, want_keys, room);
+      x.k_base = x.v_base = 0;
+    } else {
+      x.k_base = key * p.k_token;
+      x.v_base = key * p.v_token;
+      if ((p.offsets_k == nullptr || p.offsets_v == nullptr) && key + want_keys > p.kv_tokens) fault(FAULT_KV_ROWS, key + want_keys, p.kv_tokens);
+      if (p.offsets_k != nullptr) {
+        x.k_base = offset(p.offsets_k, p.offset_bytes_k, i);
+        within(FAULT_OFFSET_K, x.k_base, want_keys, p.kv_tokens, p.k_token);
+      }
+      if (p.offsets_v != nullptr) {
+        x.v_base = offset(p.offsets_v, p.offset_bytes_v, i);
+        within(FAULT_OFFSET_V, x.v_base, want_keys, p.kv_tokens, p.v_token);
+      }
+    }
+    const int64_t dense = (int64_t)p.max_q_len * p.q_heads;
+    x.lse_base = i * dense;
+    if (p.offsets_stats != nullptr) {
+      x.lse_base = offset(p.offsets_stats, p.offset_bytes_stats, i);
+      const int64_t n = (int64_t)want_rows * p.q_heads, most = p.batch * dense - n;
+      if (n > 0 && (x.lse_base < 0 || x.lse_base > most)) fault(FAULT_OFFSET_STATS, x.lse_base, most);
+    }
+    if (x.bad) {
+      x.keys = 0;
+      x.lse_base = -1;
+    }
+  }
+
+  __device__ __forceinline__ int tiles_of(const Tile &x) const {
+    return (int)(((int64_t)x.rows * (p.q_heads / p.kv_heads) + kTileRows - 1) / kTileRows);
+  }
+
+  // seek finds the tile of `number` and writes it to shared memory. Numbers of successive calls rise.
+  __device__ __forceinline__ void seek(Tile &found, int dvo) {
+    number = __shfl_sync(~0u, number, 0);
+    for (;;) {
+      const int i = b + lane;
+      const bool live = i < p.batch;
+      int64_t all_rows, all_keys, all_tiles;
+      const int64_t row = rows + before_lane(live ? max(0, p.q_lens[i]) : 0, lane, all_rows);
+      const int64_t key = keys + before_lane(live ? max(0, p.kv_lens[i]) : 0, lane, all_keys);
+      Tile x;
+      int n = 0;
+      if (live) {
+        judge(i, row, key, dvo, x);
+        n = tiles_of(x);
+      }
+      const int64_t mine = (int64_t)n * p.kv_heads, before = tiles + before_lane(mine, lane, all_tiles);
+      const bool here = number >= before && number < before + mine;
+      const uint32_t hit = __ballot_sync(~0u, here);
+      if (hit != 0) {
+        if (here) {
+          const int64_t k = number - before;
+          x.head = (int)(k / n);
+          x.row0 = (n - 1 - (int)(k % n)) * kTileRows;
+          if (p.block_tables == nullptr) {
+            x.k_base += x.head * p.k_head;
+            x.v_base += x.head * p.v_head;
+          }
+          found = x;
+        }
+        const int from = __ffs(hit) - 1;  // go on from this request
+        b += from;
+        tiles = __shfl_sync(~0u, before, from);
+        rows = __shfl_sync(~0u, row, from);
+        keys = __shfl_sync(~0u, key, from);
+        return;
+      }
+      if (b + 32 >= p.batch) {
+        if (lane == 0) {
+          found.b = p.batch;
+          found.q_base = rows + all_rows;
+        }
+        return;
+      }
+      b += 32;
+      tiles += all_tiles;
+      rows += all_rows;
+      keys += all_keys;
+    }
+  }
+};
+
+}  // namespace gaze
