@@ -1,6 +1,11 @@
 package graph
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
+)
 
 // Poison fills the Machine's memory with NaN (of any float dtype), as if other runs had used it.
 func (m *Machine) Poison() {
@@ -23,3 +28,24 @@ func (m *Machine) Loop() error {
 
 // Steps is the number of ops of a run.
 func (m *Machine) Steps() int { return len(m.steps) }
+
+// CountBinds counts from now on how often a call is told where its operands lie.
+func (m *Machine) CountBinds() *int {
+	n := new(int)
+	for i := range m.steps {
+		if st := &m.steps[i]; st.call != nil {
+			st.call = counted{st.call, n}
+		}
+	}
+	return n
+}
+
+type counted struct {
+	ops.Call
+	n *int
+}
+
+func (c counted) Bind(in, out []attn.Tensor) error {
+	*c.n++
+	return c.Call.Bind(in, out)
+}

@@ -350,6 +350,7 @@ func TestDirectRefuses(t *testing.T) {
 				if !slices.Contains(optional[name], i) {
 					try(fmt.Sprint("operand ", i, " nil"), with(nil), b.outs, ops.ErrArgument)
 				}
+				try(fmt.Sprint("operand ", i, " masked"), with(masked(b.in[i])), b.outs, ops.ErrArgument)
 				try(fmt.Sprint("operand ", i, " float64"), with(zeros(tensor.Float64, b.in[i].Shape()...)), b.outs, ops.ErrDType)
 				if b.in[i].Size() > 1 {
 					try(fmt.Sprint("operand ", i, " of another rank"), with(zeros(b.in[i].Dtype(), append([]int{2}, b.in[i].Shape()...)...)), b.outs, ops.ErrShape, ops.ErrArgument)
@@ -369,6 +370,13 @@ func TestDirectRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// masked is a copy of d with a mask.
+func masked(d *dense) *dense {
+	c := d.Clone().(*dense)
+	tensor.WithMask(make([]bool, d.Shape().TotalSize()))(c)
+	return c
 }
 
 // A graph node in an option of a direct call has no value.
