@@ -7,8 +7,8 @@ import (
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// performanceCases are the sizes that Bench times: FlashInfer's own benchmark shapes, cut to what a CPU does in seconds, and the
-// layers of a small Llama.
+// performanceCases are the sizes that Bench times: FlashInfer's own benchmark shapes, cut to what a CPU does in a second, and those
+// of a small Llama.
 func performanceCases() []Case {
 	var out []Case
 	add := func(op, name string, b body) {

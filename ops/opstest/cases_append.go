@@ -26,6 +26,9 @@ func appendCases() []Case {
 	add(Correctness, "e4m3_scale", "an e4m3 cache stores sat(x/scale), K and V by their own scales", base.with(func(s *appendSpec) {
 		s.cacheDT, s.rowDT, s.kScale, s.vScale = attn.E4M3, attn.BF16, 0.5, 4
 	}))
+	add(Correctness, "e4m3_scale/rows=float8_e4m3", "rows in e4m3 are divided like any others", base.with(func(s *appendSpec) {
+		s.cacheDT, s.kScale, s.vScale = attn.E4M3, 0.5, 4
+	}))
 	add(Correctness, "e4m3_scale/odd", "scales that are no powers of two", base.with(func(s *appendSpec) {
 		s.cacheDT, s.rowDT, s.kScale, s.vScale = attn.E4M3, attn.F32, 0.37, 1.9
 	}))
@@ -71,7 +74,7 @@ func appendCases() []Case {
 		add(Corner, "refuse/"+name, "a bad value is an ErrArgument that names the argument, and nothing is written", s)
 	}
 	refuse("position=-2", base, "positions", 5, -2, "positions")
-	refuse("position_over_table", base, "positions", 5, 16, "positions", "block_tables")
+	refuse("position_over_table", base, "positions", 5, 16, "positions")
 	refuse("request=-1", base, "requests", 5, -1, "requests")
 	refuse("request=batch", base, "requests", 5, 3, "requests")
 	refuse("table=-1", base, "block_tables", 1*7+3, -1, "block_tables") // row stride 7: 4 columns of a wider table
@@ -84,6 +87,6 @@ func appendCases() []Case {
 	refuse("cum_starts_at_1", cum, "cum_seq_lens", 0, 1, "cum_seq_lens")
 	refuse("cum_over_rows", cum, "cum_seq_lens", 3, 16, "cum_seq_lens")
 	refuse("start=-2", cum, "start_positions", 1, -2, "start_positions")
-	refuse("start_over_table", cum, "start_positions", 2, 10, "start_positions", "block_tables")
+	refuse("start_over_table", cum, "start_positions", 2, 10, "start_positions")
 	return out
 }

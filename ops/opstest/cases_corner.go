@@ -192,22 +192,22 @@ func decodeErrorCases() []Case {
 	}
 	base := newDecode([]int{17, 5, 33}, 2, 16, 4, 2, 64)
 	for _, in := range []struct {
-		name  string
-		s     decodeSpec
-		bad   badValue
-		args_ []string
+		name string
+		s    decodeSpec
+		bad  badValue
+		args []string
 	}{
 		{"seq_len=-1", base, badValue{arg: "seq_lens", index: 1, value: -1, want: refusal{request: 1}}, []string{"seq_lens"}},
 		{"seq_len=min", base, badValue{arg: "seq_lens", index: 2, value: math.MinInt32, want: refusal{request: 2}}, []string{"seq_lens"}},
-		{"seq_len_over_table", base.with(func(s *decodeSpec) { s.maxSeqLen = 1 << 20 }), badValue{arg: "seq_lens", index: 1, value: 5*16 + 1, want: refusal{request: 1}}, []string{"seq_lens", "block_tables"}},
-		{"seq_len_over_table/max=0", base.with(func(s *decodeSpec) { s.maxSeqLen = 0 }), badValue{arg: "seq_lens", index: 1, value: 5*16 + 1, want: refusal{request: 1}}, []string{"seq_lens", "block_tables"}},
+		{"seq_len_over_table", base.with(func(s *decodeSpec) { s.maxSeqLen = 1 << 20 }), badValue{arg: "seq_lens", index: 1, value: 5*16 + 1, want: refusal{request: 1}}, []string{"seq_lens"}},
+		{"seq_len_over_table/max=0", base.with(func(s *decodeSpec) { s.maxSeqLen = 0 }), badValue{arg: "seq_lens", index: 1, value: 5*16 + 1, want: refusal{request: 1}}, []string{"seq_lens"}},
 		{"seq_len_over_max", base.with(func(s *decodeSpec) { s.maxSeqLen = 33 }), badValue{arg: "seq_lens", index: 2, value: 34, want: refusal{request: 2}}, []string{"seq_lens", "max_seq_len"}},
 		{"seq_len=2^31", base.with(func(s *decodeSpec) { s.unsigned = true }), badValue{arg: "seq_lens", index: 2, value: -1 << 31, want: refusal{request: 2}}, []string{"seq_lens"}},
 		{"table=-1", base, badValue{arg: "block_tables", index: 2*5 + 2, value: -1, want: refusal{request: 2}}, []string{"block_tables"}},
 		{"table=pages", base, badValue{arg: "block_tables", index: 1, value: 9, want: refusal{request: 0}}, []string{"block_tables"}},
 		{"table=2^30", base, badValue{arg: "block_tables", index: 5, value: 1 << 30, want: refusal{request: 1}}, []string{"block_tables"}},
 	} {
-		add(in.name, in.s, in.bad, in.args_...)
+		add(in.name, in.s, in.bad, in.args...)
 	}
 	ragged := base.with(func(s *decodeSpec) { s.qLen, s.qLens = 0, []int{1, 3, 2} })
 	add("cum_falls", ragged, badValue{arg: "cum_seq_lens_q", index: 2, value: 0, want: refusal{request: 1}}, "cum_seq_lens_q")

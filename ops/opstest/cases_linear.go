@@ -31,7 +31,7 @@ func linearCases() []Case {
 			add("linear", Corner, fmt.Sprintf("out=%d/weight=%v", o, w), "numbers of outputs that fill no tile",
 				linearSpec{tokens: 2, in: 256, out: o, dt: attn.F32, weight: w})
 		}
-		add("linear", Corner, fmt.Sprintf("large/tokens=2/weight=%v", w), "rows longer and more than any tile", linearSpec{tokens: 2, in: 2304, out: 360, dt: attn.F32, weight: w})
+		add("linear", Corner, fmt.Sprintf("large/tokens=2/weight=%v", w), "rows longer and more than any tile", linearSpec{tokens: 2, in: 2304, out: 360, dt: attn.F32, weight: w, bias: attn.F32})
 		add("linear", Corner, fmt.Sprintf("large/tokens=40/weight=%v", w), "more tokens than any tile", linearSpec{tokens: 40, in: 2304, out: 40, dt: attn.F16, weight: w, bias: attn.F16})
 		add("linear", Corner, fmt.Sprintf("strided/weight=%v", w), "rows of x and of the weights apart", linearSpec{tokens: 4, in: 256, out: 10, dt: attn.BF16, weight: w, gap: 24})
 		add("linear", Corner, fmt.Sprintf("one_hot/weight=%v", w), "a row of x with a single 1 picks one column of weights, exactly",

@@ -80,6 +80,7 @@ func prefillCornerCases() []Case {
 		}))
 		add("empty/batch=0"+tag, "no request at all", newPrefill(nil, nil, page, 4, 2, 64))
 		add("rows_past_end"+tag, "rows of q past the last request, NaN, come out as 0", uniformPrefill([]int{2, 3}, []int{5, 3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows = 5 }))
+		add("rows_past_end/no_lse"+tag, "the same where no LSE is wanted", newPrefill([]int{2, 3}, []int{5, 3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows, s.noLSE = 5, true }))
 		add("rows_past_end/all"+tag, "nothing but such rows", newPrefill([]int{0}, []int{3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows = 3 }))
 		add("lse_padding"+tag, "elements of the LSE that no row has are -inf", newPrefill([]int{2, 9, 0}, []int{5, 9, 4}, page, 4, 2, 64).with(func(s *prefillSpec) { s.maxQ = 17 }))
 		add("stats_offsets"+tag, "the LSE packed by element offsets, the rest -inf", newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 64).with(func(s *prefillSpec) { s.stats = true }))
@@ -169,7 +170,7 @@ func prefillErrorCases() []Case {
 			add("offset_v_past_end"+tag, off, "batch_offsets_v", 2, 22*2*64+1, 2, "batch_offsets_v")
 			continue
 		}
-		add("kv_len_over_table"+tag, wide, kv, 1, 81, 1, kv, "block_tables")
+		add("kv_len_over_table"+tag, wide, kv, 1, 81, 1, kv)
 		add("table=-1"+tag, base, "block_tables", 2*5+2, -1, 2, "block_tables")
 		add("table=pages"+tag, base, "block_tables", 1, 9, 0, "block_tables")
 	}

@@ -8,8 +8,15 @@
 // the formula in float64; a second, independent derivation (grouped heads, online softmax over random splits) is held against
 // the first in this package's own tests, as is a set of deliberately wrong backends, each of which some case must catch.
 //
-// A backend skips a case only by its own Supports, and the reasons are listed.
+// A backend skips a case only by its own Supports, and the reasons are listed. Value errors are asked for with the call's
+// CheckValues set, so a device may look before it launches.
+//
+//	go test ./ops/opstest                                  every case, and a sample of FlashInfer's grids
+//	go test ./ops/opstest -opstest.seed=7                  other numbers, another sample
+//	go test ./ops/opstest -opstest.full -timeout=2h        every point of the grids
+//	go test ./ops/opstest -run '^$' -bench .               the performance cases
 //
 // Files: case.go, session.go and operand.go run a case; decode.go, prefill.go, append.go and layer_*.go make the inputs of one
-// op each; cases_*.go, grid.go and golden.go are the cases; oracle*.go the float64 computations; compare.go the tolerances.
+// op each; cases_*.go, grid.go and golden.go are the cases; oracle*.go and blocks.go the float64 computations, reference*.go the
+// same as a backend; compare.go the tolerances.
 package opstest
