@@ -202,3 +202,29 @@ func BenchmarkLinear(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLayer runs the small ops of SmolLM2-135M's decode step (1 row) and of a prompt.
+func BenchmarkLayer(b *testing.B) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for _, tokens := range []int{1, 256} {
+		x, wide, heads := random(r, attn.F32, tokens, 576), random(r, attn.F32, tokens, 1536), random(r, attn.F32, tokens, 9, 64)
+		for _, call := range []attn.Call{
+			&attn.RMSNormCall{X: x, Residual: x, Weight: random(r, attn.F32, 576), Eps: 1e-5},
+			&attn.RoPECall{X: heads, Positions: repeat(tokens, 777), Base: 1e5, Pairing: attn.Adjacent},
+			&attn.SiLUMulCall{Gate: wide, Up: wide},
+		} {
+			if err := call.Infer(); err != nil {
+				b.Fatal(err)
+			}
+			for _, o := range outputsOf(call) {
+				allocate(o)
+			}
+			b.Run(fmt.Sprintf("op=%s/rows=%d", call.Op(), tokens), func(b *testing.B) {
+				be := backend(b, 1)
+				for b.Loop() {
+					run1(b, be, call)
+				}
+			})
+		}
+	}
+}

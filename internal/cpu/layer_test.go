@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -106,7 +107,9 @@ func TestRoPE(t *testing.T) {
 	const base, d, heads = 10000.0, 16, 3
 	positions := []int32{0, 1, -1, 7, 4095, 100000}
 	for _, dt := range floats {
+		slices.Reverse(positions) // the same parameters again, other positions
 		for _, pairing := range []attn.Pairing{attn.HalfSplit, attn.Adjacent} {
+			slices.Reverse(positions[1:])
 			for _, rotary := range []int{0, 12} {
 				for _, factors := range []bool{false, true} {
 					for _, scaling := range []attn.RoPEScaling{{}, {Factor: 4}, {Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 600}} {
@@ -166,6 +169,13 @@ func TestRoPE(t *testing.T) {
 						c.X, c.Out = x, x
 						run(t, b, &c)
 						close32(t, name+" in place", values(&x), want, tolerance(dt))
+						pos := slice[int32](c.Positions.Ptr, len(positions)) // the one change since the last call
+						for i := range pos {
+							pos[i] = 0
+						}
+						rotated := values(&x)
+						run(t, b, &c)
+						close32(t, name+" at position 0", values(&x), rotated, 0)
 					}
 				}
 			}

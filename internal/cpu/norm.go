@@ -39,10 +39,8 @@ func (n *normTask) run(s *scratch, item int) {
 	for t := from; t < to; t++ {
 		x := row(r, &c.X, t*c.X.Stride[0], h)
 		if c.Residual.Valid() {
-			y := row(buf, &c.Residual, t*c.Residual.Stride[0], h)
-			for i, v := range x {
-				r[i] = v + y[i]
-			}
+			copy(r, x)
+			simd.Axpy(1, row(buf, &c.Residual, t*c.Residual.Stride[0], h), r)
 			x = r
 			if c.Sum.Valid() {
 				store(c.Sum.At(t*h), c.Sum.DType, r)
@@ -53,9 +51,7 @@ func (n *normTask) run(s *scratch, item int) {
 		if c.Out.DType == attn.F32 {
 			out = f32(&c.Out, t*h, h)
 		}
-		for i, v := range x {
-			out[i] = v * scale * weight[i]
-		}
+		simd.ScaledMul(out, scale, x, weight)
 		if c.Out.DType != attn.F32 {
 			store(c.Out.At(t*h), c.Out.DType, out)
 		}

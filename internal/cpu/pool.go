@@ -17,16 +17,22 @@ type task interface {
 // start, so it looks for the next loop for a while before it sleeps; a caller whose last item runs elsewhere does the same.
 const spinTime = 50 * time.Microsecond
 
+// crowdLoops is how many loops run without the workers once there were callers for every thread. Waking workers that compete with
+// callers for the processors, and the time they then look for work, would be lost to all.
+const crowdLoops = 64
+
 // pool runs one loop at a time on its workers and the caller. A caller that finds it taken runs its loop alone: with several
 // callers the processors are busy anyway.
 type pool struct {
 	workers []worker
 	exited  sync.WaitGroup
 
-	taken atomic.Bool // by the caller whose loop runs
-	op    string
-	task  task
-	n     int32 // items of the loop
+	callers atomic.Int32 // in do
+	crowd   atomic.Int32 // loops that still run alone after callers were as many as threads
+	taken   atomic.Bool  // by the caller whose loop runs
+	op      string
+	task    task
+	n       int32 // items of the loop
 
 	_ [64]byte // what follows is written by everybody, each on a cache line of its own
 	// ticket is the loop's number, 32 bits, above the count of items that nobody has claimed. Only the holder of a claimed item
@@ -89,9 +95,25 @@ func (p *pool) do(op string, t task, n int, s *scratch) error {
 	if n <= 0 {
 		return nil
 	}
-	if n == 1 || len(p.workers) == 0 || !p.taken.CompareAndSwap(false, true) {
+	if n == 1 || len(p.workers) == 0 {
 		return alone(op, t, n, s)
 	}
+	if int(p.callers.Add(1)) > len(p.workers) {
+		p.crowd.Store(crowdLoops)
+	}
+	defer p.callers.Add(-1)
+	if p.crowd.Load() > 0 {
+		p.crowd.Add(-1)
+		return alone(op, t, n, s)
+	}
+	if !p.taken.CompareAndSwap(false, true) {
+		return alone(op, t, n, s)
+	}
+	return p.share(op, t, n, s)
+}
+
+// share is do with the workers, which the caller has taken.
+func (p *pool) share(op string, t task, n int, s *scratch) error {
 	p.op, p.task, p.n = op, t, int32(n)
 	p.done.Store(0)
 	p.failed.Store(nil)

@@ -34,10 +34,11 @@ func (c *counting) reset(n int) {
 
 // Every item runs once, however the loops of several callers fall together and whether workers sleep, spin or finish last.
 func TestPoolRunsEachItemOnce(t *testing.T) {
-	for _, threads := range []int{1, 2, 5} {
+	for _, c := range [][2]int{{1, 3}, {2, 1}, {2, 3}, {5, 1}, {5, 3}} {
+		threads, callers := c[0], c[1]
 		p := newPool(threads)
 		var wg sync.WaitGroup
-		for caller := range 3 {
+		for caller := range callers {
 			wg.Go(func() {
 				var c counting
 				var s scratch
@@ -55,7 +56,7 @@ func TestPoolRunsEachItemOnce(t *testing.T) {
 					}
 					for i := range c.seen {
 						if got := c.seen[i].Load(); got != 1 {
-							t.Errorf("threads %d, round %d: item %d of %d ran %d times", threads, round, i, n, got)
+							t.Errorf("threads %d, callers %d, round %d: item %d of %d ran %d times", threads, callers, round, i, n, got)
 							return
 						}
 					}

@@ -2,23 +2,30 @@ package cpu
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// ropeTask rotates heads, a share of the tokens an item.
+// ropeTask rotates heads, a share of the tokens an item. The sines and cosines are kept: all layers of a model ask for the same.
 type ropeTask struct {
 	c     *attn.RoPECall
 	items int
-	freqs []float64 // radians a token, one for each pair
-	key   ropeKey   // what freqs was made for
+	turns turns
 }
 
-type ropeKey struct {
-	base    float64
-	rotary  int
-	scaling attn.RoPEScaling
+// turns is a table of sines and cosines, and what it was made for.
+type turns struct {
+	base      float64
+	rotary    int
+	scaling   attn.RoPEScaling
+	factors   []float32 // [R/2], or none
+	positions []int32   // [T]
+
+	freqs    []float64 // [R/2] radians a token
+	cos, sin []float32 // [T, R/2]
+	items    int
 }
 
 // RoPE rotates the pairs of every head. Angles are float64 until their sines and cosines. Out may be x.
@@ -30,13 +37,51 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 	defer b.give(f)
 	r := &f.rope
 	t := c.X.Shape[0]
-	cost := 4*c.X.Shape[1]*c.X.Shape[2] + 64*c.Rotary()
+	if r.turns.prepare(c) {
+		cost := 64 * c.Rotary() / 2
+		r.turns.items = b.pieces(t, cost)
+		if err := b.loop(c.Op(), &r.turns, r.turns.items, t*cost, &f.scratch); err != nil {
+			r.turns.positions = r.turns.positions[:0]
+			return err
+		}
+	}
+	cost := 4 * c.X.Shape[1] * c.X.Shape[2]
 	r.c, r.items = c, b.pieces(t, cost)
 	defer func() { r.c = nil }()
-	if key := (ropeKey{c.Base, c.Rotary(), c.Scaling}); key != r.key {
-		r.key, r.freqs = key, ropeFreqs(r.freqs, key)
-	}
 	return b.loop(c.Op(), r, r.items, t*cost, &f.scratch)
+}
+
+// prepare makes room for a call's table and tells whether its rows have to be computed.
+func (r *turns) prepare(c *attn.RoPECall) bool {
+	n, positions := c.Rotary()/2, slice[int32](c.Positions.Ptr, c.X.Shape[0])
+	var factors []float32
+	if c.Factors.Valid() {
+		factors = f32(&c.Factors, 0, n)
+	}
+	if c.Base == r.base && c.Rotary() == r.rotary && c.Scaling == r.scaling && slices.Equal(factors, r.factors) {
+		if slices.Equal(positions, r.positions) {
+			return false
+		}
+	} else {
+		r.base, r.rotary, r.scaling = c.Base, c.Rotary(), c.Scaling
+		r.factors = append(r.factors[:0], factors...)
+		r.freqs = ropeFreqs(r.freqs, c, factors)
+	}
+	r.positions = append(r.positions[:0], positions...)
+	r.cos, r.sin = resize(r.cos, len(positions)*n), resize(r.sin, len(positions)*n)
+	return true
+}
+
+func (r *turns) run(_ *scratch, item int) {
+	n := len(r.freqs)
+	from, to := share(len(r.positions), r.items, item)
+	for t := from; t < to; t++ {
+		cos, sin := r.cos[t*n:][:n], r.sin[t*n:][:n]
+		for i, f := range r.freqs {
+			y, x := math.Sincos(float64(r.positions[t]) * f)
+			sin[i], cos[i] = float32(y), float32(x)
+		}
+	}
 }
 
 func checkRoPE(c *attn.RoPECall) error {
@@ -56,17 +101,20 @@ func checkRoPE(c *attn.RoPECall) error {
 
 // ropeFreqs gives base^(-2i/R), stretched. Llama 3's rule keeps wavelengths below original/high_freq_factor, multiplies those above
 // original/low_freq_factor by factor and goes from one to the other between them (Meta's llama-models, apply_scaling).
-func ropeFreqs(freqs []float64, k ropeKey) []float64 {
-	freqs = resize(freqs, k.rotary/2)
+func ropeFreqs(freqs []float64, c *attn.RoPECall, factors []float32) []float64 {
+	freqs = resize(freqs, c.Rotary()/2)
 	for i := range freqs {
-		f := math.Pow(k.base, -2*float64(i)/float64(k.rotary))
-		switch s := k.scaling; {
+		f := math.Pow(c.Base, -2*float64(i)/float64(c.Rotary()))
+		switch s := c.Scaling; {
 		case s.LowFreqFactor != 0:
 			turns := float64(s.OriginalContext) * f / (2 * math.Pi) // in the original context
 			keep := min(max((turns-s.LowFreqFactor)/(s.HighFreqFactor-s.LowFreqFactor), 0), 1)
 			f = (1-keep)*f/s.Factor + keep*f
 		case s.Factor != 0:
 			f /= s.Factor
+		}
+		if len(factors) != 0 {
+			f /= float64(factors[i])
 		}
 		freqs[i] = f
 	}
@@ -77,20 +125,12 @@ func (r *ropeTask) run(s *scratch, item int) {
 	c := r.c
 	from, to := share(c.X.Shape[0], r.items, item)
 	heads, d := c.X.Shape[1], c.X.Shape[2]
-	n := len(r.freqs)
+	n := len(r.turns.freqs)
 	s.reset()
-	cos, sin, buf := s.floats(n), s.floats(n), s.floats(d)
+	buf := s.floats(d)
 	for t := from; t < to; t++ {
-		pos := integer(&c.Positions, t)
-		if pos >= 0 {
-			for i, f := range r.freqs {
-				if c.Factors.Valid() {
-					f /= float64(*(*float32)(c.Factors.At(i)))
-				}
-				y, x := math.Sincos(float64(pos) * f)
-				sin[i], cos[i] = float32(y), float32(x)
-			}
-		}
+		pos := r.turns.positions[t]
+		cos, sin := r.turns.cos[t*n:][:n], r.turns.sin[t*n:][:n]
 		for h := range heads {
 			x := c.X.At(t*c.X.Stride[0] + h*c.X.Stride[1])
 			out := c.Out.At((t*heads + h) * d)

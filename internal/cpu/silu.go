@@ -29,17 +29,9 @@ func (l *siluTask) run(s *scratch, item int) {
 	from, to := share(c.Gate.Shape[0], l.items, item)
 	n := c.Gate.Shape[1]
 	s.reset()
-	e, g, u := s.floats(n), s.floats(n), s.floats(n)
+	g, u, y := s.floats(n), s.floats(n), s.floats(n)
 	for t := from; t < to; t++ {
-		gate := row(g, &c.Gate, t*c.Gate.Stride[0], n)
-		up := row(u, &c.Up, t*c.Up.Stride[0], n)
-		for i, v := range gate {
-			e[i] = -v
-		}
-		simd.ExpSumInPlace(e, 0)
-		for i, v := range gate {
-			e[i] = v / (1 + e[i]) * up[i]
-		}
-		store(c.Out.At(t*n), c.Out.DType, e)
+		simd.SiLUMul(y, row(g, &c.Gate, t*c.Gate.Stride[0], n), row(u, &c.Up, t*c.Up.Stride[0], n))
+		store(c.Out.At(t*n), c.Out.DType, y)
 	}
 }
