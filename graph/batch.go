@@ -12,20 +12,23 @@ import (
 
 // Batch is the fixed int32 tensors that tell a graph which tokens of which sequences a step is about. They are bound to the
 // graph's inputs once; Set rewrites their memory. Letters as in package ops: B requests, T rows.
+//
+// In a prefill, B is one more than the requests asked for: the last one has no keys, and the rows without a token are its queries.
 type Batch struct {
 	BlockTables *tensor.Dense // [B, maxPages]: the pages of each request, -1 past its last
 	SeqLens     *tensor.Dense // [B]: S_b, this step's tokens included; 0 for a request that isn't there
-	QLens       *tensor.Dense // [B]: L_b, this step's tokens
+	QLens       *tensor.Dense // [B]: L_b, this step's rows; the sum is T
+	CumQLens    *tensor.Dense // [B+1]: where each request's rows begin, and T
 	Positions   *tensor.Dense // [T]: each row's position in its sequence; -1 for a row without a token
 	Requests    *tensor.Dense // [T]: each row's request
-	LastRows    *tensor.Dense // [B]: the row of each request's last token, whose logits say what comes next; 0 if there is none
+	LastRows    *tensor.Dense // [requests]: the row of each one's last token, whose logits say what comes next; 0 if there is none
 
 	cache     *KVCache
 	packed    bool
 	maxSeqLen int
 	maxPages  int
 
-	tables, seqLens, qLens, positions, requests, lastRows []int32
+	tables, seqLens, qLens, cumQLens, positions, requests, lastRows []int32
 }
 
 // Request is one sequence's part in a step: its last Tokens tokens, whose slots it must have already.
@@ -55,9 +58,14 @@ func (c *KVCache) newBatch(requests, rows, maxSeqLen int, packed bool) (*Batch, 
 		}
 	}
 	b := &Batch{cache: c, packed: packed, maxSeqLen: maxSeqLen, maxPages: c.pagesFor(maxSeqLen)}
-	b.BlockTables, b.tables = int32s(requests, b.maxPages)
-	b.SeqLens, b.seqLens = int32s(requests)
-	b.QLens, b.qLens = int32s(requests)
+	all := requests
+	if packed {
+		all++
+	}
+	b.BlockTables, b.tables = int32s(all, b.maxPages)
+	b.SeqLens, b.seqLens = int32s(all)
+	b.QLens, b.qLens = int32s(all)
+	b.CumQLens, b.cumQLens = int32s(all + 1)
 	b.Positions, b.positions = int32s(rows)
 	b.Requests, b.requests = int32s(rows)
 	b.LastRows, b.lastRows = int32s(requests)
@@ -80,25 +88,34 @@ func (b *Batch) Set(reqs ...Request) error {
 	}
 	fill(b.tables, -1)
 	fill(b.seqLens, 0)
-	fill(b.qLens, 0)
 	fill(b.positions, -1)
-	fill(b.requests, 0)
+	fill(b.requests, int32(len(b.seqLens)-1))
 	fill(b.lastRows, 0)
 	row := 0
-	for i, r := range reqs {
-		if !b.packed {
-			row = i
+	for i := range b.seqLens {
+		b.cumQLens[i] = int32(row)
+		r := Request{}
+		if i < len(reqs) {
+			r = reqs[i]
 		}
-		if r.Seq == nil {
-			continue
+		if r.Seq != nil {
+			copy(b.tables[i*b.maxPages:], r.Seq.pages)
+			b.seqLens[i] = int32(r.Seq.n)
 		}
-		copy(b.tables[i*b.maxPages:], r.Seq.pages)
-		b.seqLens[i], b.qLens[i] = int32(r.Seq.n), int32(r.Tokens)
-		for t := r.Seq.n - r.Tokens; t < r.Seq.n; t++ {
-			b.positions[row], b.requests[row], b.lastRows[i] = int32(t), int32(i), int32(row)
+		for t := range r.Tokens {
+			b.positions[row+t], b.requests[row+t], b.lastRows[i] = int32(r.Seq.n-r.Tokens+t), int32(i), int32(row+t)
+		}
+		switch {
+		case !b.packed:
 			row++
+		case i == len(b.seqLens)-1:
+			row = len(b.positions)
+		default:
+			row += r.Tokens
 		}
+		b.qLens[i] = int32(row) - b.cumQLens[i]
 	}
+	b.cumQLens[len(b.seqLens)] = int32(row)
 	return nil
 }
 
@@ -106,8 +123,8 @@ func (b *Batch) check(reqs []Request) error {
 	refuse := func(i int, arg, want, got string, a ...any) error {
 		return attn.Errorf(ops.ErrArgument, "kv_cache", fmt.Sprintf("requests[%d]%s", i, arg), want, got, a...)
 	}
-	if len(reqs) > len(b.seqLens) {
-		return attn.Errorf(ops.ErrArgument, "kv_cache", "requests", fmt.Sprintf("%d or fewer", len(b.seqLens)), "%d", len(reqs))
+	if len(reqs) > len(b.lastRows) {
+		return attn.Errorf(ops.ErrArgument, "kv_cache", "requests", fmt.Sprintf("%d or fewer", len(b.lastRows)), "%d", len(reqs))
 	}
 	rows := 0
 	for i, r := range reqs {

@@ -104,10 +104,11 @@ func TestPrefillBatch(t *testing.T) {
 		name      string
 		got, want []int32
 	}{
-		{"seq_lens", b.seqLens, []int32{5, 0, 4}},
-		{"q_lens", b.qLens, []int32{2, 0, 4}},
+		{"seq_lens", b.seqLens, []int32{5, 0, 4, 0}},
+		{"q_lens", b.qLens, []int32{2, 0, 4, 2}},
+		{"cum_q_lens", b.cumQLens, []int32{0, 2, 2, 6, 8}},
 		{"positions", b.positions, []int32{3, 4, 0, 1, 2, 3, -1, -1}},
-		{"requests", b.requests, []int32{0, 0, 2, 2, 2, 2, 0, 0}},
+		{"requests", b.requests, []int32{0, 0, 2, 2, 2, 2, 3, 3}},
 		{"last_rows", b.lastRows, []int32{1, 0, 5}},
 	} {
 		if !slices.Equal(v.got, v.want) {

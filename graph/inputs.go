@@ -48,6 +48,7 @@ type Step struct {
 	BlockTables *gorgonia.Node // [B, maxPages] int32
 	SeqLens     *gorgonia.Node // [B] int32
 	QLens       *gorgonia.Node // [B] int32; nil in a decode step, where row b is request b's
+	CumQLens    *gorgonia.Node // [B+1] int32, with QLens
 	Positions   *gorgonia.Node // [T] int32
 	Requests    *gorgonia.Node // [T] int32
 	LastRows    *gorgonia.Node // [R] int32, the rows whose logits are wanted; nil: all
@@ -66,6 +67,7 @@ func (b *Batch) Nodes(g *gorgonia.ExprGraph) (Step, error) {
 		{"block_tables", &s.BlockTables, b.BlockTables, true},
 		{"seq_lens", &s.SeqLens, b.SeqLens, true},
 		{"q_lens", &s.QLens, b.QLens, false},
+		{"cum_q_lens", &s.CumQLens, b.CumQLens, false},
 		{"positions", &s.Positions, b.Positions, true},
 		{"requests", &s.Requests, b.Requests, true},
 		{"last_rows", &s.LastRows, b.LastRows, false},

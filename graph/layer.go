@@ -1,9 +1,11 @@
 package graph
 
 import (
+	"fmt"
 	"math"
 
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/ops"
 )
@@ -42,7 +44,7 @@ type LayerWeights struct {
 //	h = h + O·attention(RoPE(Q·norm(h)), RoPE(K·norm(h)), V·norm(h))
 //	h = h + Down·(silu(Gate·norm(h)) · Up·norm(h))
 //
-// x and residual are [T,H]; residual is nil for the first layer. It appends to kv, attends over what it has become, and returns
+// x and residual are [T,H] of one dtype, which may be wider than the cache's; residual is nil for the first layer. It appends to kv, attends over what it has become, and returns
 // the layer's two summands, which the next layer's norm adds on the way: their sum is h. Touvron et al., "LLaMA", 2023.
 func DecoderLayer(x, residual *gorgonia.Node, cfg LayerConfig, w LayerWeights, kv ops.KV[*gorgonia.Node], s Step) (out, sum *gorgonia.Node, after ops.KV[*gorgonia.Node], err error) {
 	var b chain
@@ -117,14 +119,47 @@ func (b *chain) rope(x, positions *gorgonia.Node, cfg RoPEConfig) *gorgonia.Node
 }
 
 func (b *chain) attention(q *gorgonia.Node, kv ops.KV[*gorgonia.Node], cfg LayerConfig, s Step) *gorgonia.Node {
+	if b.err != nil {
+		return nil
+	}
 	scale := cfg.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(cfg.HeadDim))
 	}
-	return b.node(func() (*gorgonia.Node, error) {
-		if s.QLens == nil {
-			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, ops.WithBMM1Scale(scale))
+	// Queries of 16 bits go with a cache of 16 bits or less.
+	own, cache := q.Dtype(), kv.Tensors()[0].Dtype()
+	switch cache {
+	case ops.Float16, ops.BFloat16:
+		q = b.convert(q, cache)
+	case ops.Float8E4M3:
+		if own == tensor.Float32 {
+			q = b.convert(q, ops.Float16)
 		}
-		return ops.BatchPrefill(q, kv, scale, s.QLens, s.SeqLens, q.Shape()[0], s.MaxSeqLen, true, ops.WithBlockTables(s.BlockTables))
-	})
+	}
+	return b.convert(b.node(func() (*gorgonia.Node, error) {
+		rows := q.Shape()[0]
+		switch {
+		case s.QLens == nil:
+			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, ops.WithBMM1Scale(scale))
+		case cache == ops.Float8E4M3: // prefill takes such a cache under queries of the same dtype only
+			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, ops.WithBMM1Scale(scale), ops.WithVarLenQueries(rows, s.CumQLens))
+		}
+		return ops.BatchPrefill(q, kv, scale, s.QLens, s.SeqLens, rows, s.MaxSeqLen, true, ops.WithBlockTables(s.BlockTables))
+	}), own)
+}
+
+// convert gives x [T,heads,dim] another dtype: all its rows are gathered, in their order.
+func (b *chain) convert(x *gorgonia.Node, dt tensor.Dtype) *gorgonia.Node {
+	if b.err != nil || x.Dtype() == dt {
+		return x
+	}
+	shape := x.Shape()
+	all := make([]int32, shape[0])
+	for i := range all {
+		all[i] = int32(i)
+	}
+	rows := gorgonia.NewConstant(tensor.New(tensor.WithShape(len(all)), tensor.WithBacking(all)), gorgonia.WithName(fmt.Sprintf("rows 0 to %d", len(all))))
+	x = b.rows(x, shape[1]*shape[2])
+	x = b.node(func() (*gorgonia.Node, error) { return ops.Embedding(rows, x, ops.WithOutDType(dt)) })
+	return b.node(func() (*gorgonia.Node, error) { return ops.Reshape(x, shape...) })
 }

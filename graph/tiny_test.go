@@ -133,7 +133,30 @@ func (m *tiny) nodes(g *gorgonia.ExprGraph) (graph.LlamaConfig, graph.LlamaWeigh
 }
 
 // logits computes the model in float64.
-func (m *tiny) logits(tokens []int32) [][]float64 {
+func (m *tiny) logits(tokens []int32) [][]float64 { return m.formula().Logits(tokens) }
+
+// rounded computes it with keys and values rounded to the dtype of a cache, and queries and the attention's output to half.
+func (m *tiny) rounded(tokens []int32, cache, half tensor.Dtype) [][]float64 {
+	f := m.formula()
+	f.RoundCache, f.RoundQuery, f.RoundAttention = rounding(cache), rounding(half), rounding(half)
+	return f.Logits(tokens)
+}
+
+func rounding(dt tensor.Dtype) func(float64) float64 {
+	return func(x float64) float64 {
+		d, err := ops.NewTensor(dt, tensor.Shape{1}, []float32{float32(x)})
+		if err != nil {
+			panic(err)
+		}
+		y, err := ops.Float32s(d)
+		if err != nil {
+			panic(err)
+		}
+		return float64(y[0])
+	}
+}
+
+func (m *tiny) formula() *llamaref.Model {
 	ref := llamaref.Model{Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.headDim, Eps: tinyEps,
 		RoPE: llamaref.RoPE{Base: tinyBase, Adjacent: m.pairing == ops.Adjacent, Dim: m.rotary, Factors: m.exact["factors"],
 			Factor: m.scaling.Factor, Low: m.scaling.LowFreqFactor, High: m.scaling.HighFreqFactor, Context: float64(m.scaling.OriginalContext)},
@@ -143,5 +166,5 @@ func (m *tiny) logits(tokens []int32) [][]float64 {
 		ref.Layers = append(ref.Layers, llamaref.Layer{AttnNorm: at("attn_norm"), Q: at("q"), K: at("k"), V: at("v"), O: at("o"),
 			QBias: at("q_bias"), KBias: at("k_bias"), VBias: at("v_bias"), MLPNorm: at("mlp_norm"), Gate: at("gate"), Up: at("up"), Down: at("down")})
 	}
-	return ref.Logits(tokens)
+	return &ref
 }

@@ -14,6 +14,9 @@ type Model struct {
 	Layers    []Layer
 	Norm      []float64 // [H]
 	Head      []float64 // [V, H]; nil: Embedding
+
+	// How queries, keys and values, and the attention's output are rounded on the way; nil: not at all.
+	RoundQuery, RoundCache, RoundAttention func(float64) float64
 }
 
 // Layer is one layer's weights. Biases may be nil.
@@ -48,12 +51,12 @@ func (m *Model) Logits(tokens []int32) [][]float64 {
 		var q, k, v [][]float64
 		for t := range x {
 			h := m.normed(x[t], l.AttnNorm)
-			q = append(q, m.turned(t, plus(times(l.Q, h), l.QBias)))
-			k = append(k, m.turned(t, plus(times(l.K, h), l.KBias)))
-			v = append(v, plus(times(l.V, h), l.VBias))
+			q = append(q, round(m.RoundQuery, m.turned(t, plus(times(l.Q, h), l.QBias))))
+			k = append(k, round(m.RoundCache, m.turned(t, plus(times(l.K, h), l.KBias))))
+			v = append(v, round(m.RoundCache, plus(times(l.V, h), l.VBias)))
 		}
 		for t := range x {
-			x[t] = plus(x[t], times(l.O, m.attend(q[t], k[:t+1], v)))
+			x[t] = plus(x[t], times(l.O, round(m.RoundAttention, m.attend(q[t], k[:t+1], v))))
 			h := m.normed(x[t], l.MLPNorm)
 			gate, up := times(l.Gate, h), times(l.Up, h)
 			for i, g := range gate {
@@ -93,6 +96,16 @@ func times(w, x []float64) []float64 {
 		}
 	}
 	return y
+}
+
+// round rounds x in place.
+func round(to func(float64) float64, x []float64) []float64 {
+	if to != nil {
+		for i := range x {
+			x[i] = to(x[i])
+		}
+	}
+	return x
 }
 
 // plus is x + y, or x if y is nil, in new memory.
