@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/simd"
 )
 
 // ropeTask rotates heads, a share of the tokens an item. The sines and cosines are kept: all layers of a model ask for the same.
@@ -155,19 +156,10 @@ func (r *ropeTask) half(out, x unsafe.Pointer, buf, cos, sin []float32) {
 
 // rotate turns len(cos) pairs of x and copies the rest. out may be x.
 func rotate(out, x, cos, sin []float32, pairing attn.Pairing) {
-	n := len(cos)
-	sin = sin[:n]
 	if pairing == attn.Adjacent {
-		for i, c := range cos {
-			a, b := x[2*i], x[2*i+1]
-			out[2*i], out[2*i+1] = a*c-b*sin[i], a*sin[i]+b*c
-		}
+		simd.RotateAdjacent(out, x, cos, sin)
 	} else {
-		lo, hi, outLo, outHi := x[:n], x[n:2*n], out[:n], out[n:2*n]
-		for i, c := range cos {
-			a, b := lo[i], hi[i]
-			outLo[i], outHi[i] = a*c-b*sin[i], a*sin[i]+b*c
-		}
+		simd.RotateHalves(out, x, cos, sin)
 	}
-	copy(out[2*n:], x[2*n:])
+	copy(out[2*len(cos):], x[2*len(cos):])
 }
