@@ -47,7 +47,7 @@ func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
 // workspaceBytes is the most that any decode kernel of this GPU wants.
 func (rt *Runtime) workspaceBytes() int {
 	n := 0
-	for _, k := range rt.choices {
+	for _, k := range rt.choices.best {
 		if k.Op == "decode" {
 			n = max(n, 4*2*rt.decodeGrid()*k.Tile*(k.Dim+2))
 		}
@@ -169,18 +169,14 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 	if c.Query.Len() == 0 {
 		return nil
 	}
-	perSM := 2
-	if k.Dim > 128 {
-		perSM = 1
-	}
-	return launch(rt, k, c, perSM*rt.props.SMs, 1, true, p)
+	return launch(rt, k, c, k.PerSM*rt.props.SMs, 1, true, p)
 }
 
 const negativeInfinity = 0xff800000 // as a float32's bits
 
 // fillWords sets n words.
 func (rt *Runtime) fillWords(op string, a driver.Addr, n int, value uint32) error {
-	k := rt.choices[key{Op: opFill, Dim: 4}]
+	k := rt.choices.best[key{Op: opFill, Size: 4}]
 	if k == nil {
 		return attn.Errorf(attn.ErrUnsupported, op, "", "a fill kernel", "a build without one")
 	}

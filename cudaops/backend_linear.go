@@ -51,7 +51,7 @@ func (b *Backend) Argmax(x, out attn.Tensor) error {
 	if out.DType != attn.I32 || out.Rank != 1 || out.Shape[0] != x.Shape[0] || !out.Packed() {
 		return attn.Errorf(attn.ErrShape, op, "out", "a contiguous int32[T] with T of x", "%v", out.String())
 	}
-	k := rt.choices[key{Op: op, A: x.DType}]
+	k := rt.choices.best[key{Op: op, A: x.DType}]
 	if k == nil {
 		return attn.Errorf(attn.ErrUnsupported, op, "x", "float32, float16 or bfloat16", "%v", x.DType)
 	}

@@ -45,7 +45,7 @@ const smallRows = 16
 
 // decidePlain is for ops whose kernels differ in dtypes alone; a and b name the operands that have them.
 func (rt *Runtime) decidePlain(c attn.Call, k key, a, b string) (*kernel, []error) {
-	if found := rt.choices[k]; found != nil {
+	if found := rt.choices.best[k]; found != nil {
 		return found, nil
 	}
 	var want []string
@@ -83,7 +83,7 @@ func (rt *Runtime) decideDecode(c *attn.DecodeCall) (*kernel, []error) {
 			out = q
 		}
 	}
-	k := rt.choices[key{Op: c.Op(), A: q, B: kv, Dim: c.Query.Shape[2]}]
+	k := rt.choices.best[key{Op: c.Op(), A: q, B: kv, Dim: c.Query.Shape[2]}]
 	if k != nil && out == q {
 		return k, nil
 	}
@@ -103,7 +103,7 @@ func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
 			out = q
 		}
 	}
-	k := rt.choices[key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dv}]
+	k := rt.choices.best[key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dv}]
 	if k != nil && out == q && c.Backend != "cudnn" {
 		return k, nil
 	}
@@ -146,7 +146,7 @@ func (rt *Runtime) attentionReasons(c attn.Call, arg string, q, kv attn.DType, d
 	if !goodSize {
 		why = append(why, rt.unsupported(c, "head_dim", sizes, "%s", dims(key{Dim: d, DimV: dv})))
 	}
-	if len(why) == 0 && rt.choices[key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dimV}] == nil {
+	if len(why) == 0 && rt.choices.best[key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dimV}] == nil {
 		why = append(why, rt.unsupported(c, "head_dim", []string{"another for these dtypes"}, "%s with %v and %v", dims(key{Dim: d, DimV: dv}), q, kv))
 	}
 	return why

@@ -7,9 +7,31 @@ import (
 	"github.com/gaze-ml/gaze/cudaops/kernels"
 )
 
+// source finds the image that holds a kernel for a GPU: its name, which tells images apart, and its bytes.
+type source func(symbol string, capability int) (name string, load func() ([]byte, error), err error)
+
+// embedded is the source of every program; tests have another.
+var embedded source = func(symbol string, capability int) (string, func() ([]byte, error), error) {
+	m, err := kernels.Load()
+	if err != nil {
+		return "", nil, err
+	}
+	for i := range m.Images {
+		image := &m.Images[i]
+		if !image.Runs(capability) {
+			continue
+		}
+		for _, e := range image.Entries {
+			if e.Symbol == symbol {
+				return image.File, func() ([]byte, error) { return kernels.Bytes(image) }, nil
+			}
+		}
+	}
+	return "", nil, errors.New("no embedded image holds " + symbol)
+}
+
 // images is the code that a Runtime has loaded: a module is loaded when the first of its kernels is launched.
 type images struct {
-	manifest  *kernels.Manifest
 	modules   map[string]*driver.Module
 	functions map[*kernel]*driver.Function
 }
@@ -19,16 +41,23 @@ func (im *images) function(ctx *driver.Context, k *kernel, capability int) (*dri
 	if f := im.functions[k]; f != nil {
 		return f, nil
 	}
-	if im.manifest == nil {
-		m, err := kernels.Load()
+	name, load, err := embedded(k.Symbol, capability)
+	if err != nil {
+		return nil, err
+	}
+	m := im.modules[name]
+	if m == nil {
+		b, err := load()
 		if err != nil {
 			return nil, err
 		}
-		im.manifest, im.modules, im.functions = m, map[string]*driver.Module{}, map[*kernel]*driver.Function{}
-	}
-	m, err := im.module(ctx, k, capability)
-	if err != nil {
-		return nil, err
+		if m, err = ctx.Load(b); err != nil {
+			return nil, err
+		}
+		if im.modules == nil {
+			im.modules, im.functions = map[string]*driver.Module{}, map[*kernel]*driver.Function{}
+		}
+		im.modules[name] = m
 	}
 	f, err := ctx.Function(m, k.Symbol)
 	if err != nil {
@@ -41,42 +70,6 @@ func (im *images) function(ctx *driver.Context, k *kernel, capability int) (*dri
 	}
 	im.functions[k] = f
 	return f, nil
-}
-
-// module loads the image that holds the kernel: the cubin where the GPU is of its generation, else the PTX.
-func (im *images) module(ctx *driver.Context, k *kernel, capability int) (*driver.Module, error) {
-	image := im.find(k.Symbol, capability)
-	if image == nil {
-		return nil, errors.New("no embedded image holds " + k.Symbol)
-	}
-	if m := im.modules[image.File]; m != nil {
-		return m, nil
-	}
-	b, err := kernels.Bytes(image)
-	if err != nil {
-		return nil, err
-	}
-	m, err := ctx.Load(b)
-	if err != nil {
-		return nil, err
-	}
-	im.modules[image.File] = m
-	return m, nil
-}
-
-func (im *images) find(symbol string, capability int) *kernels.Image {
-	for i := range im.manifest.Images {
-		image := &im.manifest.Images[i]
-		if !image.Runs(capability) {
-			continue
-		}
-		for _, e := range image.Entries {
-			if e.Symbol == symbol {
-				return image
-			}
-		}
-	}
-	return nil
 }
 
 // close gives the modules back.

@@ -17,19 +17,20 @@ type Runtime struct {
 	broken error // the first error after which the device is of no use
 	late   error // what a method without an error ran into
 
-	ctx       *driver.Context
-	props     Properties
-	memory    blocks // what Alloc gave, and the Runtime's own
-	pinned    blocks // what Pinned gave
-	stage     staging
-	bounce    []byte // pinned, for small reads and the fault record
-	faults    driver.Addr
-	counts    driver.Addr // the kernels' counters: zero between launches
-	workspace block       // for partial results
-	tables    block       // for lengths and tables that come from the host
-	recent    recent
-	images    images
-	record    bool // between BeginCapture and EndCapture
+	ctx        *driver.Context
+	props      Properties
+	memory     blocks // what Alloc gave, and the Runtime's own
+	pinned     blocks // what Pinned gave
+	stage      staging
+	bounce     []byte // pinned, for small reads and the fault record
+	faults     driver.Addr
+	counts     driver.Addr // the kernels' counters: zero between launches
+	workspace  block       // for partial results
+	tables     block       // for lengths and tables that come from the host
+	recent     recent
+	images     images
+	record     bool // Record is under way
+	recordings map[*Recording]bool
 
 	frame   *frame
 	choices choices
@@ -60,7 +61,10 @@ func Open(n int) (*Runtime, error) {
 	if p.Driver < 13000 {
 		return nil, attn.Errorf(attn.ErrUnsupported, op, "driver", "one for CUDA 13.0 (580 or newer)", "%v", p)
 	}
-	rt := &Runtime{props: p, frame: new(frame), choices: choicesOf(p.Capability)}
+	rt := &Runtime{props: p, frame: new(frame)}
+	if rt.choices, err = choicesOf(p.Capability, p.SharedMemory); err != nil {
+		return nil, err
+	}
 	rt.backend.rt, rt.engine.rt = rt, rt
 	if rt.ctx, err = driver.Open(n); err != nil {
 		return nil, translate(op, err)
@@ -119,7 +123,7 @@ func (rt *Runtime) enter(op string) error {
 // waiting refuses what a capture can't hold.
 func (rt *Runtime) waiting(op string) error {
 	if rt.record {
-		return attn.Errorf(attn.ErrUnsupported, op, "", "no capture in progress", "a call that waits or copies host memory")
+		return attn.Errorf(attn.ErrUnsupported, op, "", "no recording under way", "a call that waits, allocates or copies host memory")
 	}
 	return nil
 }
@@ -201,6 +205,9 @@ func (rt *Runtime) Close() error {
 		if err = translate("close", err); err != nil && rt.broken == nil { // a broken device gives its one error everywhere
 			errs = append(errs, err)
 		}
+	}
+	for rec := range rt.recordings {
+		give(rec.discard())
 	}
 	give(rt.images.close(rt.ctx))
 	give(rt.stage.close())

@@ -3,6 +3,7 @@ package cudaops
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gaze-ml/gaze/cudaops/kernels"
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -17,6 +18,7 @@ type kernel struct {
 	Threads int    // a block
 	Shared  int    // bytes of dynamic shared memory
 	Tile    int    // decode: the most rows of one KV head that a block holds at a time
+	PerSM   int    // prefill: blocks that run on a multiprocessor at once
 }
 
 // key is what a call asks for. What does not matter for an op is zero.
@@ -25,6 +27,7 @@ type key struct {
 	A, B    attn.DType // see the table
 	Dim     int        // head dim, of q and K where they differ from V's
 	DimV    int        // prefill: head dim of V
+	Size    int        // bytes of an element, where its type is of no account
 	Variant variant    // of several kernels for one purpose
 }
 
@@ -49,13 +52,11 @@ const (
 	opFill   = "fill"
 )
 
-// table holds every kernel that this program carries, the better ones first where several serve one key.
-var table = makeTable()
-
-func makeTable() []*kernel {
+// table gives every kernel that this program carries, the better ones first where several serve one key. Tests have another.
+var table = sync.OnceValues(func() ([]*kernel, error) {
 	m, err := kernels.Load()
 	if err != nil {
-		panic("cudaops: the embedded kernels: " + err.Error()) // a broken build
+		return nil, err
 	}
 	carried := map[string]bool{}
 	for _, im := range m.Images {
@@ -63,21 +64,29 @@ func makeTable() []*kernel {
 			carried[e.Symbol] = true
 		}
 	}
+	all, err := allRows()
+	return slices.DeleteFunc(all, func(k *kernel) bool { return !carried[k.Symbol] }), err
+})
+
+// allRows are the kernels of every target.
+func allRows() ([]*kernel, error) {
+	shapes, err := kernels.LaunchShapes()
+	if err != nil {
+		return nil, err
+	}
 	var all []*kernel
 	for _, target := range []string{"sm90a", "sm80"} {
-		for _, k := range rows(target) {
+		for _, k := range rows(target, shapes) {
 			k.Target = target
 			k.Symbol += "_" + target
-			if carried[k.Symbol] {
-				all = append(all, k)
-			}
+			all = append(all, k)
 		}
 	}
-	return all
+	return all, nil
 }
 
-// rows are the kernels of one target by the names that the sources give them.
-func rows(target string) []*kernel {
+// rows are the kernels of one target by the names that the sources give them; shapes are those of kernels/launch.h.
+func rows(target string, shapes map[string][3]int) []*kernel {
 	const threads = 256
 	var rs []*kernel
 	row := func(k key, threads int, symbol string, a ...any) *kernel {
@@ -88,13 +97,19 @@ func rows(target string) []*kernel {
 	for _, dt := range []attn.DType{attn.BF16, attn.F16} {
 		n := names[dt]
 		for _, d := range []int{64, 96, 128, 192, 256} {
-			if s, ok := decodeShapes[shapeOf{target, d}]; ok {
-				k := row(key{Op: "decode", A: dt, B: dt, Dim: d}, s.threads, "decode_h%d_%s_kv%s", d, n, n)
-				k.Shared, k.Tile = s.shared, s.tile
+			if s, ok := shapes[fmt.Sprintf("decode_%d_%s", d, target)]; ok {
+				k := row(key{Op: "decode", A: dt, B: dt, Dim: d}, s[0], "decode_h%d_%s_kv%s", d, n, n)
+				k.Shared, k.Tile = s[1], s[2]
 			}
-			if s, ok := prefillShapes[shapeOf{target, d}]; ok {
-				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d, DimV: d}, s.threads, "prefill_h%d_%s", d, n)
-				k.Shared = s.shared
+		}
+		for _, d := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {192, 128}} {
+			name := fmt.Sprint(d[0])
+			if d[0] != d[1] {
+				name = fmt.Sprintf("%dx%d", d[0], d[1])
+			}
+			if s, ok := shapes[fmt.Sprintf("prefill_%s_%s", name, target)]; ok {
+				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1]}, s[0], "prefill_h%s_%s", name, n)
+				k.Shared, k.PerSM = s[1], s[2]
 			}
 		}
 	}
@@ -115,28 +130,12 @@ func rows(target string) []*kernel {
 	row(key{Op: "append_kv", A: attn.E4M3, B: attn.E4M3}, threads, "append_e4m3_e4m3")
 	row(key{Op: opMatMul, A: attn.F32}, threads, "matmul_f32")
 	row(key{Op: opBinary, A: attn.F32}, threads, "binary_f32")
-	row(key{Op: opFill, Dim: 4}, threads, "fill_b4")
+	row(key{Op: opFill, Size: 4}, threads, "fill_b4")
 	for _, size := range []int{1, 2, 4, 8} {
-		row(key{Op: opCopy, Dim: size}, threads, "copy_b%d", size)
+		row(key{Op: opCopy, Size: size}, threads, "copy_b%d", size)
 	}
 	return rs
 }
-
-// shapeOf is a target and a head dim; launchShape is what kernels/launch.h says of the kernel for it.
-type (
-	shapeOf struct {
-		target string
-		dim    int
-	}
-	launchShape struct{ threads, shared, tile int }
-)
-
-var decodeShapes = map[shapeOf]launchShape{
-	{"sm90a", 64}: {256, 222976, 32}, {"sm90a", 128}: {256, 227072, 32},
-	{"sm80", 64}: {128, 93000, 32}, {"sm80", 128}: {128, 93000, 32},
-}
-
-var prefillShapes = map[shapeOf]launchShape{}
 
 // runs tells whether the kernel's code runs on a GPU of that compute capability: sm_90a on 9.0 alone, the portable build on 8.0 and
 // everything later, by its PTX where the generation is another.
@@ -147,25 +146,31 @@ func (k *kernel) runs(capability int) bool {
 	return capability >= 80
 }
 
-// choices are the kernels that a GPU runs, the best for each key.
-type choices map[key]*kernel
-
-func choicesOf(capability int) choices {
-	c := choices{}
-	for _, k := range table {
-		if c[k.key] == nil && k.runs(capability) {
-			c[k.key] = k
-		}
-	}
-	return c
+// choices are the kernels that a GPU of a compute capability, with so much shared memory a block, runs: the best for each key, and all
+// keys in the table's order.
+type choices struct {
+	best map[key]*kernel
+	all  []key
 }
 
-// keys are those of an op that pass, in the table's order.
-func (c choices) keys(op string, pass func(key) bool) []key {
+func choicesOf(capability, shared int) (choices, error) {
+	c := choices{best: map[key]*kernel{}}
+	ks, err := table()
+	for _, k := range ks {
+		if c.best[k.key] == nil && k.runs(capability) && k.Shared <= shared {
+			c.best[k.key] = k
+			c.all = append(c.all, k.key)
+		}
+	}
+	return c, err
+}
+
+// keys are those of an op that pass.
+func (c *choices) keys(op string, pass func(key) bool) []key {
 	var ks []key
-	for _, k := range table {
-		if k.Op == op && c[k.key] == k && pass(k.key) && !slices.Contains(ks, k.key) {
-			ks = append(ks, k.key)
+	for _, k := range c.all {
+		if k.Op == op && pass(k) {
+			ks = append(ks, k)
 		}
 	}
 	return ks

@@ -138,8 +138,8 @@ func fakeDevicePrimaryCtxRelease(n C.CUdevice) C.CUresult {
 		if d.retained == 0 {
 			return invalidContext
 		}
-		if d.retained--; d.retained == 0 {
-			d.broken = success // a primary context comes anew
+		if d.retained--; d.retained == 0 && d.broken != success {
+			host.destroy(d)
 		}
 		return success
 	})
@@ -221,13 +221,14 @@ func fakePointerGetAttribute(v unsafe.Pointer, a C.CUpointer_attribute, p C.CUde
 
 //export fakeMemHostAlloc
 func fakeMemHostAlloc(p *unsafe.Pointer, n C.size_t, flags C.uint) C.CUresult {
-	return within("cuMemHostAlloc", func(*device) int {
+	return within("cuMemHostAlloc", func(d *device) int {
 		b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 		if err != nil {
 			return outOfMemory
 		}
 		*p = unsafe.Pointer(unsafe.SliceData(b))
 		host.pinned[uintptr(*p)] = b
+		host.owner[uintptr(*p)] = d
 		return success
 	})
 }

@@ -25,12 +25,12 @@ type function struct {
 
 //export fakeModuleLoadDataEx
 func fakeModuleLoadDataEx(p *C.CUmodule, image unsafe.Pointer, n C.uint, options *C.CUjit_option, values *unsafe.Pointer) C.CUresult {
-	return within("cuModuleLoadDataEx", func(*device) int {
+	return within("cuModuleLoadDataEx", func(d *device) int {
 		es, err := kernels.Inspect(imageAt(image))
 		if err != nil {
 			return invalidImage
 		}
-		h := host.handle()
+		h := host.handle(d)
 		host.modules[h] = &module{es}
 		*(*uintptr)(unsafe.Pointer(p)) = h
 		return success
@@ -66,14 +66,14 @@ func fakeModuleUnload(m C.CUmodule) C.CUresult {
 
 //export fakeModuleGetFunction
 func fakeModuleGetFunction(p *C.CUfunction, m C.CUmodule, name *C.char) C.CUresult {
-	return within("cuModuleGetFunction", func(*device) int {
+	return within("cuModuleGetFunction", func(d *device) int {
 		mod := host.modules[uintptr(unsafe.Pointer(m))]
 		if mod == nil {
 			return invalidHandle
 		}
 		for _, e := range mod.entries {
 			if e.Symbol == C.GoString(name) {
-				h := host.handle()
+				h := host.handle(d)
 				host.funcs[h] = &function{Entry: e, shared: 48 << 10}
 				*(*uintptr)(unsafe.Pointer(p)) = h
 				return success

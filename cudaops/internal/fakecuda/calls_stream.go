@@ -35,7 +35,7 @@ func waits(function string, h C.CUstream, f func(s *stream) int) C.CUresult {
 //export fakeStreamCreate
 func fakeStreamCreate(p *C.CUstream, flags C.uint) C.CUresult {
 	return within("cuStreamCreate", func(d *device) int {
-		h := host.handle()
+		h := host.handle(d)
 		host.streams[h] = &stream{device: d}
 		*(*uintptr)(unsafe.Pointer(p)) = h
 		return success
@@ -77,7 +77,7 @@ func fakeStreamEndCapture(h C.CUstream, p *C.CUgraph) C.CUresult {
 		if s.spoilt {
 			return 901 // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 		}
-		g := host.handle()
+		g := host.handle(s.device)
 		host.graphs[g] = s.recorded
 		*(*uintptr)(unsafe.Pointer(p)) = g
 		return success
@@ -91,7 +91,7 @@ func fakeGraphInstantiate(p *C.CUgraphExec, g C.CUgraph, flags C.ulonglong) C.CU
 		if !ok {
 			return invalidHandle
 		}
-		h := host.handle()
+		h := host.handle(host.owner[uintptr(unsafe.Pointer(g))])
 		host.graphs[h] = ops
 		*(*uintptr)(unsafe.Pointer(p)) = h
 		return success
@@ -134,8 +134,8 @@ func fakeGraphLaunch(g C.CUgraphExec, h C.CUstream) C.CUresult {
 
 //export fakeEventCreate
 func fakeEventCreate(p *C.CUevent, flags C.uint) C.CUresult {
-	return within("cuEventCreate", func(*device) int {
-		h := host.handle()
+	return within("cuEventCreate", func(d *device) int {
+		h := host.handle(d)
 		host.events[h] = &event{}
 		*(*uintptr)(unsafe.Pointer(p)) = h
 		return success

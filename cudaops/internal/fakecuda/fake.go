@@ -63,6 +63,7 @@ type machine struct {
 	funcs    map[uintptr]*function
 	graphs   map[uintptr][]op
 	pinned   map[uintptr][]byte
+	owner    map[uintptr]*device // of handles and pinned memory
 	bodies   map[string]Kernel
 	launches []Launch
 	failures map[string]failure
@@ -79,7 +80,7 @@ func Install(c Config) error {
 		host.free()
 	}
 	host = &machine{Config: c, streams: map[uintptr]*stream{}, events: map[uintptr]*event{}, modules: map[uintptr]*module{},
-		funcs: map[uintptr]*function{}, graphs: map[uintptr][]op{}, pinned: map[uintptr][]byte{}, bodies: map[string]Kernel{},
+		funcs: map[uintptr]*function{}, graphs: map[uintptr][]op{}, pinned: map[uintptr][]byte{}, owner: map[uintptr]*device{}, bodies: map[string]Kernel{},
 		failures: map[string]failure{}, calls: map[string]int{}, handles: 1 << 12}
 	var err error
 	for i := range c.Devices {
@@ -161,9 +162,27 @@ func Used(ordinal int) int {
 	return host.devices[ordinal].used
 }
 
-func (m *machine) handle() uintptr {
+func (m *machine) handle(d *device) uintptr {
 	m.handles += 16
+	m.owner[m.handles] = d
 	return m.handles
+}
+
+// destroy takes away all that a device's context holds, as the end of a broken one does.
+func (m *machine) destroy(d *device) {
+	for h, o := range m.owner {
+		if o == d {
+			delete(m.streams, h)
+			delete(m.events, h)
+			delete(m.modules, h)
+			delete(m.funcs, h)
+			delete(m.graphs, h)
+			delete(m.pinned, h)
+			delete(m.owner, h)
+		}
+	}
+	clear(d.allocations)
+	d.used, d.broken = 0, success
 }
 
 func (m *machine) free() {

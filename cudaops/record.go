@@ -1,0 +1,119 @@
+package cudaops
+
+import (
+	"fmt"
+
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
+	"github.com/gaze-ml/gaze/internal/attn"
+)
+
+// Recording is work of a Runtime as a CUDA graph: launches and copies with their shapes, addresses and host scalars as they were, to be
+// run again and again with what device memory then holds.
+type Recording struct {
+	rt    *Runtime
+	graph *driver.Graph // nil after Close
+	mark  *kernel       // names the recording where launches are named
+}
+
+// Record notes the work that f launches instead of running it. Calls that wait, copy host memory, allocate, or read host tables are
+// refused meanwhile, and what they would have done is the caller's to do before: a first run outside of a recording loads kernels and
+// makes room. Work that other goroutines launch on this Runtime before f returns is noted too.
+func (rt *Runtime) Record(f func() error) (*Recording, error) {
+	const op = "record"
+	if err := rt.begin(op); err != nil {
+		return nil, err
+	}
+	ended := false
+	defer func() {
+		if !ended { // f has panicked
+			rt.end(op)
+		}
+	}()
+	err := f()
+	ended = true
+	r, endErr := rt.end(op)
+	switch {
+	case err != nil:
+		if r != nil {
+			endErr = r.Close()
+		}
+		return nil, join(err, endErr)
+	case endErr != nil:
+		return nil, endErr
+	}
+	return r, nil
+}
+
+func (rt *Runtime) begin(op string) error {
+	err := rt.enter(op)
+	defer rt.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := rt.waiting(op); err != nil {
+		return err
+	}
+	if err := rt.ctx.Capture(); err != nil {
+		return rt.fail(op, err)
+	}
+	rt.record = true
+	return nil
+}
+
+func (rt *Runtime) end(op string) (*Recording, error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.record = false
+	g, err := rt.ctx.EndCapture()
+	if err != nil {
+		return nil, rt.fail(op, err)
+	}
+	r := &Recording{rt: rt, graph: g, mark: &kernel{Symbol: "a recording"}}
+	if s := rt.recent.symbols(); len(s) > 0 {
+		r.mark.Symbol = fmt.Sprintf("a recording that ends with %s", s[len(s)-1])
+	}
+	if rt.recordings == nil {
+		rt.recordings = map[*Recording]bool{}
+	}
+	rt.recordings[r] = true
+	return r, nil
+}
+
+// Run launches the recorded work.
+func (r *Recording) Run() error {
+	const op = "replay"
+	rt := r.rt
+	err := rt.enter(op)
+	defer rt.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if r.graph == nil {
+		return attn.Errorf(ErrClosed, op, "", "an open Recording", "one after Close")
+	}
+	if err := rt.ctx.Replay(r.graph); err != nil {
+		return rt.fail(op, err)
+	}
+	rt.recent.add(r.mark)
+	return nil
+}
+
+// Close waits for what was launched and gives the graph back. A second Close does nothing. Closing the Runtime closes its recordings.
+func (r *Recording) Close() error {
+	rt := r.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if r.graph == nil || rt.closed {
+		return nil
+	}
+	err := rt.ctx.Sync()
+	return rt.fail("close", join(err, r.discard()))
+}
+
+// discard gives the graph back, with the lock held.
+func (r *Recording) discard() error {
+	g := r.graph
+	r.graph = nil
+	delete(r.rt.recordings, r)
+	return r.rt.ctx.Discard(g)
+}
