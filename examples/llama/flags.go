@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gaze-ml/gaze/examples/llama/sample"
 )
@@ -17,10 +19,11 @@ type options struct {
 	prompt   string
 	system   string
 	raw      bool
-	tokens   int // most to generate; 0: until the model ends its turn or the context is full
-	context  int // in tokens; 0: the model's, at most defaultContext
-	pageSize int // tokens per page of the KV cache
-	threads  int // 0: every core
+	tokens   int    // most to generate; 0: until the model ends its turn or the context is full
+	context  int    // in tokens; 0: the model's, at most defaultContext
+	pageSize int    // tokens per page of the KV cache
+	kvType   string // of the KV cache: a key of kvTypes
+	threads  int    // 0: every core
 	verbose  bool
 	sampling sample.Params
 }
@@ -36,7 +39,7 @@ func (e *flagError) Error() string { return "-" + e.Flag + ": got " + e.Got + ",
 
 // parseFlags reads the command line. The error is a *flagError, or flag.ErrHelp once the usage is written to w.
 func parseFlags(args []string, w io.Writer) (options, error) {
-	o := options{tokens: 256, pageSize: 16, sampling: sample.Params{TopK: 40, TopP: 0.95, RepeatPenalty: 1, RepeatLast: 64}}
+	o := options{tokens: 256, pageSize: 16, kvType: "f32", sampling: sample.Params{TopK: 40, TopP: 0.95, RepeatPenalty: 1, RepeatLast: 64}}
 	f := flagSet{FlagSet: flag.NewFlagSet("llama", flag.ContinueOnError)}
 	f.SetOutput(io.Discard)
 
@@ -55,6 +58,7 @@ func parseFlags(args []string, w io.Writer) (options, error) {
 	f.seed("seed", &o.sampling.Seed, "`number` that fixes the random draws")
 	f.whole("threads", &o.threads, 0, 4096, "`threads` to compute with; 0: one for each core")
 	f.whole("page-size", &o.pageSize, 1, 4096, "`tokens` per page of the KV cache, a power of two")
+	f.choice("kv-type", &o.kvType, []string{"f32", "f16", "bf16", "e4m3"}, "`type` of the KV cache: f32, f16, bf16 or e4m3")
 	f.BoolVar(&o.verbose, "v", false, "tell about the model and the prompt on standard error")
 
 	err := f.Parse(args)
@@ -122,6 +126,13 @@ func (f *flagSet) real(name string, dst *float64, low, high float64, usage strin
 		x, err := strconv.ParseFloat(text, 64)
 		*dst = x
 		return err == nil && x >= low && x <= high
+	})
+}
+
+func (f *flagSet) choice(name string, dst *string, names []string, usage string) {
+	f.add(name, usage, *dst, "one of "+strings.Join(names, ", "), func(text string) bool {
+		*dst = text
+		return slices.Contains(names, text)
 	})
 }
 

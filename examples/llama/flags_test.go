@@ -17,13 +17,13 @@ func TestFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := options{model: "m", prompt: "x", tokens: 256, pageSize: 16, sampling: sample.Params{TopK: 40, TopP: 0.95, RepeatPenalty: 1, RepeatLast: 64}}
+	want := options{model: "m", prompt: "x", tokens: 256, pageSize: 16, kvType: "f32", sampling: sample.Params{TopK: 40, TopP: 0.95, RepeatPenalty: 1, RepeatLast: 64}}
 	if got != want {
 		t.Errorf("defaults: got %+v, want %+v", got, want)
 	}
 	got, err = parseFlags(strings.Fields("-model=m -p x -system s -n 7 -ctx 9 -temp 0.5 -top-k 3 -top-p 0.25 -min-p 0.125 -repeat-penalty 1.5 "+
-		"-repeat-last 5 -seed 18446744073709551615 -threads 2 -page-size 64 -v"), io.Discard)
-	want = options{model: "m", prompt: "x", system: "s", tokens: 7, context: 9, threads: 2, pageSize: 64, verbose: true, sampling: sample.Params{
+		"-repeat-last 5 -seed 18446744073709551615 -threads 2 -page-size 64 -kv-type bf16 -v"), io.Discard)
+	want = options{model: "m", prompt: "x", system: "s", tokens: 7, context: 9, threads: 2, pageSize: 64, kvType: "bf16", verbose: true, sampling: sample.Params{
 		Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 1.5, RepeatLast: 5, Seed: 1<<64 - 1}}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
@@ -39,7 +39,7 @@ func TestBadFlags(t *testing.T) {
 		"-n -1": "n", "-n 1.5": "n", "-n many": "n", "-n 99999999999999999999": "n", "-ctx -1": "ctx", "-temp -0.1": "temp", "-temp NaN": "temp",
 		"-temp Inf": "temp", "-temp hot": "temp", "-top-k -1": "top-k", "-top-p 1.1": "top-p", "-top-p -1": "top-p", "-min-p 2": "min-p",
 		"-repeat-penalty -1": "repeat-penalty", "-repeat-last 0": "repeat-last", "-seed -1": "seed", "-threads -1": "threads",
-		"-threads 5000": "threads", "-page-size 0": "page-size", "-model m -p x -page-size 24": "page-size",
+		"-threads 5000": "threads", "-page-size 0": "page-size", "-kv-type f8": "kv-type", "-model m -p x -page-size 24": "page-size",
 	} {
 		_, err := parseFlags(strings.Fields(args), io.Discard)
 		var typed *flagError
@@ -54,7 +54,7 @@ func TestBadFlags(t *testing.T) {
 	if _, err := parseFlags([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)
 	}
-	for _, name := range []string{"model", "p", "system", "n", "ctx", "temp", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "threads", "raw", "v", "page-size"} {
+	for _, name := range []string{"model", "p", "system", "n", "ctx", "temp", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "threads", "raw", "v", "page-size", "kv-type"} {
 		if !strings.Contains(usage.String(), "  -"+name+" ") && !strings.Contains(usage.String(), "  -"+name+"\t") && !strings.Contains(usage.String(), "  -"+name+"\n") {
 			t.Errorf("the usage doesn't say -%s:\n%s", name, &usage)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gaze-ml/gaze/examples/llama/gguf"
 	"github.com/gaze-ml/gaze/graph"
+	"github.com/gaze-ml/gaze/ops"
 )
 
 // llama is a model in graphs: one for a single token, and one for each of a few numbers of prompt tokens, made when first
@@ -34,6 +35,9 @@ type stage struct {
 // chunks are the prompt graphs' rows. Rows without a token cost as much as others.
 var chunks = []int{256, 64, 16}
 
+// kvTypes are the names of the KV cache's types.
+var kvTypes = map[string]tensor.Dtype{"f32": tensor.Float32, "f16": ops.Float16, "bf16": ops.BFloat16, "e4m3": ops.Float8E4M3}
+
 // openLlama makes the model of a file that stays open.
 func openLlama(f *gguf.File, c modelConfig) (model, error) {
 	w, err := loadWeights(f, c.hparams)
@@ -42,7 +46,7 @@ func openLlama(f *gguf.File, c modelConfig) (model, error) {
 	}
 	m := &llama{device: graph.NewCPU(c.Threads), weights: w, context: c.Context, stages: map[int]*stage{}}
 	m.cache, err = graph.NewKVCache(m.device, graph.KVCacheConfig{Layers: c.Layers, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
-		PageSize: c.PageSize, Pages: (c.Context + c.PageSize - 1) / c.PageSize, DType: tensor.Float32})
+		PageSize: c.PageSize, Pages: (c.Context + c.PageSize - 1) / c.PageSize, DType: kvTypes[c.KVType]})
 	if err == nil {
 		m.seq, err = m.cache.NewSequence(0)
 	}

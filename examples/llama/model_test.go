@@ -123,7 +123,7 @@ func openTiny(t testing.TB, data []byte, pageSize int) *llama {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := openLlama(f, modelConfig{hparams: h, Context: tinyContext, PageSize: pageSize, Threads: 2})
+	m, err := openLlama(f, modelConfig{hparams: h, Context: tinyContext, PageSize: pageSize, KVType: "f32", Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestOpenRefusesTensors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = openLlama(file, modelConfig{hparams: h, Context: 16, PageSize: 16})
+			_, err = openLlama(file, modelConfig{hparams: h, Context: 16, PageSize: 16, KVType: "f32"})
 			var e *gguf.Error
 			if !errors.As(err, &e) || !strings.Contains(e.Item, x.Name) || e.Got == "" || e.Want == "" {
 				t.Errorf("%s: %s: %v, want a *gguf.Error that names it", x.Name, what, err)

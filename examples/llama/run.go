@@ -36,9 +36,10 @@ const (
 // modelConfig is what a model is opened with.
 type modelConfig struct {
 	hparams
-	Context  int // most tokens of the sequence, at most MaxContext
-	PageSize int // tokens per page of the KV cache
-	Threads  int // 0: one for each core
+	Context  int    // most tokens of the sequence, at most MaxContext
+	PageSize int    // tokens per page of the KV cache
+	KVType   string // of the KV cache: a key of kvTypes
+	Threads  int    // 0: one for each core
 }
 
 // program is the command with what it touches outside.
@@ -115,7 +116,7 @@ func (p *program) generate(ctx context.Context, o options, s *stats) (err error)
 		return &gguf.Error{Item: `tensor "token_embd.weight"`, Got: fmt.Sprintf("%d rows", h.Vocab),
 			Want: fmt.Sprintf("one for each of %d tokens", tok.Size()), Err: gguf.ErrFormat}
 	}
-	c := modelConfig{hparams: h, Context: min(h.MaxContext, defaultContext), PageSize: o.pageSize, Threads: o.threads}
+	c := modelConfig{hparams: h, Context: min(h.MaxContext, defaultContext), PageSize: o.pageSize, KVType: o.kvType, Threads: o.threads}
 	if o.context > h.MaxContext {
 		return &flagError{"ctx", fmt.Sprint(o.context), fmt.Sprintf("at most %d, which the model was trained for", h.MaxContext)}
 	}
@@ -161,6 +162,6 @@ func describe(w io.Writer, f *gguf.File, c modelConfig, text string, prompt []in
 	fmt.Fprintf(w, "model   %s, %.1f million weights in %.1f MB: %s\n", name, float64(elems)/1e6, float64(bytes)/1e6, strings.Join(types, ", "))
 	fmt.Fprintf(w, "shape   %d layers, hidden %d, feed-forward %d, heads %d/%d of %d, vocabulary %d\n",
 		c.Layers, c.Hidden, c.FFN, c.Heads, c.KVHeads, c.HeadDim, c.Vocab)
-	fmt.Fprintf(w, "context %d tokens in pages of %d, of the model's %d\n", c.Context, c.PageSize, c.MaxContext)
+	fmt.Fprintf(w, "context %d tokens in pages of %d, %s, of the model's %d\n", c.Context, c.PageSize, c.KVType, c.MaxContext)
 	fmt.Fprintf(w, "prompt  %q, %d tokens: %v\n", text, len(prompt), prompt)
 }

@@ -38,7 +38,7 @@ func readGolden(t testing.TB, name string) (g []golden) {
 }
 
 // openSmolLM2 makes the model of the golden data.
-func openSmolLM2(t testing.TB, pageSize int) *llama {
+func openSmolLM2(t testing.TB, pageSize int, kvType string) *llama {
 	t.Helper()
 	f, err := gguf.Open(testmodel.SmolLM2(t))
 	if err != nil {
@@ -48,7 +48,7 @@ func openSmolLM2(t testing.TB, pageSize int) *llama {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := openLlama(f, modelConfig{hparams: h, Context: 512, PageSize: pageSize})
+	m, err := openLlama(f, modelConfig{hparams: h, Context: 512, PageSize: pageSize, KVType: kvType})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestSmolLM2Tokens(t *testing.T) {
 	exact, llamaCPP := readGolden(t, "smollm2_f64.json"), readGolden(t, "smollm2.json")
 	equal := []int{5, 6, 48, 11} // tokens of llama.cpp that float64 gives too
 	for i, g := range exact {
-		m := openSmolLM2(t, 16)
+		m := openSmolLM2(t, 16, "f32")
 		out := greedy(t, m, g.IDs, len(g.Out))
 		for step, want := range g.Out {
 			if out[step] == want {
@@ -120,12 +120,12 @@ func TestSmolLM2Chunks(t *testing.T) {
 	ctx := context.Background()
 	g := readGolden(t, "smollm2_f64.json")[1]
 	prompt := append(slices.Clone(g.IDs), g.Out...)
-	whole, err := openSmolLM2(t, 16).Prefill(ctx, prompt)
+	whole, err := openSmolLM2(t, 16, "f32").Prefill(ctx, prompt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ chunk, pageSize int }{{1, 16}, {7, 1}, {16, 64}, {33, 3}} {
-		m := openSmolLM2(t, c.pageSize)
+		m := openSmolLM2(t, c.pageSize, "f32")
 		var logits []float32
 		for part := range slices.Chunk(prompt, c.chunk) {
 			if logits, err = m.Prefill(ctx, part); err != nil {
@@ -138,6 +138,49 @@ func TestSmolLM2Chunks(t *testing.T) {
 		}
 		if !(worst < 1e-3) {
 			t.Errorf("in chunks of %d, pages of %d: logits differ by %.2g", c.chunk, c.pageSize, worst)
+		}
+	}
+}
+
+// A cache of 16 bits changes the likeliest token only at a near-tie: where float64's best two are nearer to each other than twice
+// what the cache changes in the logits, and than 0.25. One of 8 bits without scales changes few.
+func TestSmolLM2KVTypes(t *testing.T) {
+	ctx := context.Background()
+	g := readGolden(t, "smollm2_f64.json")[1]
+	along := func(kvType string) (logits [][]float32) { // after the prompt and each token of float64's answer
+		m := openSmolLM2(t, 16, kvType)
+		ids := g.IDs
+		for _, out := range g.Out {
+			x, err := m.Prefill(ctx, ids)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits = append(logits, slices.Clone(x))
+			ids = []int32{out}
+		}
+		return logits
+	}
+	wide := along("f32")
+	for _, kvType := range []string{"f16", "bf16", "e4m3"} {
+		others := 0
+		for step, b := range along(kvType) {
+			a, worst := wide[step], 0.0
+			for i := range a {
+				worst = math.Max(worst, math.Abs(float64(a[i]-b[i])))
+			}
+			if worst == 0 {
+				t.Errorf("%s, token %d: no logit differs from f32's", kvType, step)
+			}
+			if argmax(a) == argmax(b) {
+				continue
+			}
+			others++
+			if gap := g.Top2Gap[step]; kvType != "e4m3" && gap >= min(2*worst, 0.25) {
+				t.Errorf("%s: token %d is %d, %d with f32: best by %v, logits differ by %.2g", kvType, step, argmax(b), argmax(a), gap, worst)
+			}
+		}
+		if others > len(g.Out)/10 {
+			t.Errorf("%s: %d of %d tokens differ", kvType, others, len(g.Out))
 		}
 	}
 }
