@@ -24,6 +24,7 @@
 #define KERNEL(name, Params, threads, blocks) \
   extern "C" __global__ void __launch_bounds__(threads, blocks) GAZE_JOIN(name, GAZE_TARGET)(const __grid_constant__ Params p)
 #define SHARED(name) extern __shared__ __align__(1024) uint8_t name[]
+#define STATIC_SHARED(name, bytes) __shared__ __align__(128) uint8_t name[bytes]
 #else
 #define GAZE_TEXT_(a) #a
 #define GAZE_TEXT(a) GAZE_TEXT_(a)
@@ -34,6 +35,7 @@
   } name##_added;                                                                                                                    \
   static void name##_run(const Params &p)
 #define SHARED(name) uint8_t *name = emu::shared
+#define STATIC_SHARED(name, bytes) uint8_t *name = (emu::shared_bytes = bytes, emu::shared)
 #endif
 
 // LAUNCH_FACTS(DECODE_128) is this target's line of launch.h.
@@ -68,11 +70,18 @@ __device__ inline void report(Fault *f, uint32_t op, uint32_t reason, int64_t re
 
 __device__ __forceinline__ bool aligned16(const void *p) { return (reinterpret_cast<uintptr_t>(p) & 15) == 0; }
 
-// Vec16 is 16 bytes of T.
-template <class T>
-struct alignas(16) Vec16 {
-  static constexpr int n = 16 / sizeof(T);
-  T x[n];
+// Vec is N elements that are loaded and stored at once.
+template <class T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Vec {
+  T x[N];
 };
+template <class T>
+using Vec16 = Vec<T, 16 / sizeof(T)>;
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(~0u, x, d);
+  return x;
+}
 
 }  // namespace gaze

@@ -81,17 +81,20 @@ struct Prefill {
   template <int D>
   __device__ __forceinline__ void load_rows(uint8_t *dst, const T *src, const int64_t *place) const {
     typedef Rows<D> R;
-    constexpr int kEach = S::kKeys * R::kPieces / S::kThreads;
+    constexpr int kAll = S::kKeys * R::kPieces;
+    if (keys_aligned) {
 #pragma unroll
-    for (int i = 0; i < kEach; i++) {
-      const int e = i * S::kThreads + tid, row = e / R::kPieces, piece = e % R::kPieces;
-      const int64_t at = place[row];
-      uint8_t *to = dst + R::at(row, piece);
-      if (keys_aligned) {
-        cp_async16(shared_address(to), src + (at < 0 ? 0 : at + piece * 8), at < 0 ? 0 : 16);
-      } else {
+      for (int i = 0; i < kAll / S::kThreads; i++) {
+        const int e = i * S::kThreads + tid, row = e / R::kPieces, piece = e % R::kPieces;
+        const int64_t at = place[row];
+        cp_async16(shared_address(dst) + R::at(row, piece), src + (at < 0 ? 0 : at + piece * 8), at < 0 ? 0 : 16);
+      }
+    } else {
 #pragma unroll 1
-        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = at < 0 ? 0 : reinterpret_cast<const uint16_t *>(src)[at + piece * 8 + k];
+      for (int e = tid; e < kAll * 8; e += S::kThreads) {
+        const int row = e / D, d = e % D;
+        const int64_t at = place[row];
+        reinterpret_cast<uint16_t *>(dst + R::at(row, d / 8))[d % 8] = at < 0 ? 0 : reinterpret_cast<const uint16_t *>(src)[at + d];
       }
     }
   }
@@ -164,8 +167,8 @@ struct Prefill {
     }
   }
 
-  // weights turns scores into exponentials and rescales what was there before.
-  __device__ __forceinline__ void weights(float (&s)[kTall][kCols][4]) {
+  // weights turns scores into exponentials, pairs of keys in a word, and rescales what was there before.
+  __device__ __forceinline__ void weights(const float (&s)[kTall][kCols][4], uint32_t (&w)[kTall][kCols][2]) {
 #pragma unroll
     for (int i = 0; i < kTall; i++)
 #pragma unroll
@@ -180,12 +183,11 @@ struct Prefill {
         const float off = top == -GAZE_INF ? 0.0f : top * scale;
         float sum = 0;
 #pragma unroll
-        for (int n = 0; n < kCols; n++)
-#pragma unroll
-          for (int x = 2 * r; x < 2 * r + 2; x++) {
-            s[i][n][x] = exp2_approx(fmaf(s[i][n][x], scale, -off));
-            sum += s[i][n][x];
-          }
+        for (int n = 0; n < kCols; n++) {
+          const float x = exp2_approx(fmaf(s[i][n][2 * r], scale, -off)), y = exp2_approx(fmaf(s[i][n][2 * r + 1], scale, -off));
+          sum += x + y;
+          w[i][n][r] = pack<T>(x, y);
+        }
         l[i][r] = l[i][r] * f + sum;
 #pragma unroll
         for (int n = 0; n < kDims; n++) acc[i][n][2 * r] *= f, acc[i][n][2 * r + 1] *= f;
@@ -194,18 +196,13 @@ struct Prefill {
 
   // product adds the weighted values. With One only those that query row `only` sees, and to its rows alone.
   template <bool One>
-  __device__ __forceinline__ void product(int block, const float (&s)[kTall][kCols][4], int only, int last) {
+  __device__ __forceinline__ void product(int block, const uint32_t (&w)[kTall][kCols][2], int only, int last) {
     const uint32_t v = shared_address(smem + S::kValue + (block & 1) * S::kValueBytes) + RV::at(lane & 15, lane / 16);
 #pragma unroll
     for (int k = 0; k < S::kKeys / 16; k++) {
       uint32_t a[kTall][4];
 #pragma unroll
-      for (int i = 0; i < kTall; i++) {
-        a[i][0] = pack<T>(s[i][2 * k][0], s[i][2 * k][1]);
-        a[i][1] = pack<T>(s[i][2 * k][2], s[i][2 * k][3]);
-        a[i][2] = pack<T>(s[i][2 * k + 1][0], s[i][2 * k + 1][1]);
-        a[i][3] = pack<T>(s[i][2 * k + 1][2], s[i][2 * k + 1][3]);
-      }
+      for (int i = 0; i < kTall; i++) a[i][0] = w[i][2 * k][0], a[i][1] = w[i][2 * k][1], a[i][2] = w[i][2 * k + 1][0], a[i][3] = w[i][2 * k + 1][1];
       uint32_t see[2];
       if (One) {
 #pragma unroll
@@ -345,14 +342,15 @@ struct Prefill {
             for (int k = 0; k < 4; k++)
               if (block * S::kKeys + n * 8 + 2 * t + (k & 1) > limit[i][k / 2]) s[i][n][k] = -GAZE_INF;
       }
-      weights(s);
+      uint32_t w[kTall][kCols][2];
+      weights(s, w);
       // A NaN or infinity in V times a weight of 0 would reach rows that don't see it: then one product for each query row.
       if (masked && p.causal && query1 > query0 && __syncthreads_or(values_nonfinite(block))) {
         const int from = (x.row0 + warp * 16 * kTall) / group, to = (x.row0 + (warp + 1) * 16 * kTall - 1) / group;
 #pragma unroll 1
-        for (int i = from; i <= to; i++) product<true>(block, s, i, (int)max((int64_t)-1, min(i + shift, (int64_t)x.keys - 1)));
+        for (int i = from; i <= to; i++) product<true>(block, w, i, (int)max((int64_t)-1, min(i + shift, (int64_t)x.keys - 1)));
       } else {
-        product<false>(block, s, 0, 0);
+        product<false>(block, w, 0, 0);
       }
       store_places(x, block - 2);
     }
