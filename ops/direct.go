@@ -51,5 +51,5 @@ func (d *direct) run(c attn.Call) (err error) {
 	if err := c.Infer(); err != nil {
 		return err
 	}
-	return c.Run(cpu.Default())
+	return observed(c, cpu.Default())
 }

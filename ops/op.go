@@ -134,7 +134,7 @@ func (b *call[C, P]) Bind(in, out []attn.Tensor) error {
 	return P(&b.c).Infer()
 }
 
-func (b *call[C, P]) Run(be attn.Backend) error { return P(&b.c).Run(be) }
+func (b *call[C, P]) Run(be attn.Backend) error { return observed(P(&b.c), be) }
 
 // apply checks the nodes and puts the op into their graph.
 func (o *op[C, P]) apply(nodes ...*gorgonia.Node) (*gorgonia.Node, error) {
