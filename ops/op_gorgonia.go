@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 
 	"github.com/chewxy/hm"
@@ -105,10 +106,6 @@ var serials atomic.Uint64
 // addUnique puts o into g with a serial number that makes the node's hash new there: Gorgonia takes nodes with one 32-bit
 // hash for the same node, while building and again while compiling.
 func addUnique(g *gorgonia.ExprGraph, o gorgonia.Op, serial *uint64, nodes []*gorgonia.Node) (*gorgonia.Node, error) {
-	seen := make(map[uint32]bool, len(g.AllNodes()))
-	for _, n := range g.AllNodes() {
-		seen[n.Hashcode()] = true
-	}
 	ds := make([]gorgonia.DimSizer, len(nodes))
 	for i, n := range nodes {
 		ds[i] = n.Shape()
@@ -119,7 +116,8 @@ func addUnique(g *gorgonia.ExprGraph, o gorgonia.Op, serial *uint64, nodes []*go
 	}
 	for {
 		*serial = serials.Add(1)
-		if !seen[nodeHash(o, shape, nodes)] {
+		hash := nodeHash(o, shape, nodes)
+		if !slices.ContainsFunc(g.AllNodes(), func(n *gorgonia.Node) bool { return n.Hashcode() == hash }) {
 			return gorgonia.ApplyOp(o, nodes...)
 		}
 	}
