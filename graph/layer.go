@@ -36,6 +36,8 @@ type LayerWeights struct {
 	MLPNorm             *gorgonia.Node // [H]
 	Gate, Up            *gorgonia.Node // [I, H]
 	Down                *gorgonia.Node // [H, I]
+
+	KScale, VScale float64 // of the layer's Float8E4M3 cache, which stores x/scale; 0: 1
 }
 
 // DecoderLayer is one layer of Llama over T rows of hidden size H:
@@ -53,9 +55,9 @@ func DecoderLayer(x, residual *gorgonia.Node, cfg LayerConfig, w LayerWeights, k
 	k := b.rope(b.heads(h, w.K, w.KBias, cfg.KVHeads, cfg.HeadDim), s.Positions, cfg.RoPE)
 	v := b.heads(h, w.V, w.VBias, cfg.KVHeads, cfg.HeadDim)
 	after = then(&b, func() (ops.KV[*gorgonia.Node], error) {
-		return ops.AppendKV(kv, k, v, s.BlockTables, s.Positions, s.Requests)
+		return ops.AppendKV(kv, k, v, s.BlockTables, s.Positions, s.Requests, ops.WithKVScales(orOne(w.KScale), orOne(w.VScale)))
 	})
-	a := b.attention(q, after, cfg, s)
+	a := b.attention(q, after, cfg, w, s)
 	h, sum = b.norm(b.linear(b.rows(a, cfg.Heads*cfg.HeadDim), w.O, nil), sum, w.MLPNorm, cfg.Eps)
 	gate, up := b.linear(h, w.Gate, nil), b.linear(h, w.Up, nil)
 	h = b.node(func() (*gorgonia.Node, error) { return ops.SiLUMul(gate, up) })
@@ -118,7 +120,14 @@ func (b *chain) rope(x, positions *gorgonia.Node, cfg RoPEConfig) *gorgonia.Node
 	return b.node(func() (*gorgonia.Node, error) { return ops.RoPE(x, positions, cfg.Base, opts...) })
 }
 
-func (b *chain) attention(q *gorgonia.Node, kv ops.KV[*gorgonia.Node], cfg LayerConfig, s Step) *gorgonia.Node {
+func orOne(scale float64) float64 {
+	if scale == 0 {
+		return 1
+	}
+	return scale
+}
+
+func (b *chain) attention(q *gorgonia.Node, kv ops.KV[*gorgonia.Node], cfg LayerConfig, w LayerWeights, s Step) *gorgonia.Node {
 	if b.err != nil {
 		return nil
 	}
@@ -138,11 +147,12 @@ func (b *chain) attention(q *gorgonia.Node, kv ops.KV[*gorgonia.Node], cfg Layer
 	}
 	return b.convert(b.node(func() (*gorgonia.Node, error) {
 		rows := q.Shape()[0]
+		opts := []ops.Option{ops.WithBMM1Scale(scale * orOne(w.KScale)), ops.WithBMM2Scale(orOne(w.VScale))}
 		switch {
 		case s.QLens == nil:
-			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, ops.WithBMM1Scale(scale))
+			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, opts...)
 		case cache == ops.Float8E4M3: // prefill takes such a cache under queries of the same dtype only
-			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, ops.WithBMM1Scale(scale), ops.WithVarLenQueries(rows, s.CumQLens))
+			return ops.BatchDecode(q, kv, s.BlockTables, s.SeqLens, s.MaxSeqLen, append(opts, ops.WithVarLenQueries(rows, s.CumQLens))...)
 		}
 		return ops.BatchPrefill(q, kv, scale, s.QLens, s.SeqLens, rows, s.MaxSeqLen, true, ops.WithBlockTables(s.BlockTables))
 	}), own)

@@ -28,6 +28,7 @@ type tinyConfig struct {
 	scaling                      ops.RoPEScaling
 	factors, biases, tied        bool
 	weights                      tensor.Dtype // of the matrices
+	kvScale                      float64      // of a Float8E4M3 cache; 0: not given
 }
 
 const (
@@ -126,7 +127,7 @@ func (m *tiny) nodes(g *gorgonia.ExprGraph) (graph.LlamaConfig, graph.LlamaWeigh
 	for l := range m.layers {
 		at := func(name string) *gorgonia.Node { return in(string(rune('0'+l)) + "." + name) }
 		w.Layers = append(w.Layers, graph.LayerWeights{AttnNorm: at("attn_norm"), Q: at("q"), K: at("k"), V: at("v"), O: at("o"),
-			QBias: at("q_bias"), KBias: at("k_bias"), VBias: at("v_bias"), MLPNorm: at("mlp_norm"), Gate: at("gate"), Up: at("up"), Down: at("down")})
+			QBias: at("q_bias"), KBias: at("k_bias"), VBias: at("v_bias"), MLPNorm: at("mlp_norm"), Gate: at("gate"), Up: at("up"), Down: at("down"), KScale: m.kvScale, VScale: m.kvScale})
 	}
 	return graph.LlamaConfig{DType: tensor.Float32, LayerConfig: graph.LayerConfig{Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.headDim, Eps: tinyEps,
 		RoPE: graph.RoPEConfig{Base: tinyBase, Pairing: m.pairing, Dim: m.rotary, Scaling: m.scaling, Factors: in("factors")}}}, w
