@@ -23,6 +23,9 @@ func (b *Backend) Linear(c *attn.LinearCall) error {
 	if at.err != nil || c.Out.Len() == 0 {
 		return at.err
 	}
+	if done, err := rt.product(c, p); done || err != nil {
+		return err
+	}
 	if k.Variant == small {
 		const rowsOfWeight = 8
 		return launch(rt, k, c, ceil(c.Weight.Shape[0], rowsOfWeight), 1, true, p)

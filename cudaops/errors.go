@@ -45,8 +45,11 @@ func (e *CallError) Unwrap() []error { return []error{e.Kind, e.Err} }
 
 // translate gives an error of package driver its kind. Other errors stay as they are.
 func translate(op string, err error) error {
+	if err == nil {
+		return nil
+	}
 	var d *driver.Error
-	if err == nil || !errors.As(err, &d) {
+	if !errors.As(err, &d) {
 		return err
 	}
 	e := &CallError{Op: op, Err: d, Kind: ErrFailed}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gaze-ml/gaze/cudaops/internal/cublaslt"
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
 )
@@ -59,12 +60,16 @@ func fake(t testing.TB, c fakecuda.Config) *Runtime {
 	if err := fakecuda.Install(c); err != nil {
 		t.Fatal(err)
 	}
+	cublaslt.Use(fakecuda.NoBLAS(), nil) // whatever this machine has
 	bodies()
 	rt, err := Open(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if err := fakecuda.Work(); err != nil {
+			t.Error(err)
+		}
 		if err := rt.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/gaze-ml/gaze/cudaops/internal/cublaslt"
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/internal/attn"
 )
@@ -29,7 +30,9 @@ type Runtime struct {
 	tables     block       // for lengths and tables that come from the host
 	recent     recent
 	images     images
-	record     bool // Record is under way
+	blas       blas
+	operands   cublaslt.Operands // of the product being launched
+	record     bool              // Record is under way
 	recordings map[*Recording]bool
 
 	frame   *frame
@@ -49,7 +52,7 @@ const (
 // Open starts using GPU n, counted as the driver counts (CUDA_VISIBLE_DEVICES holds). The error is ErrNoDevice, saying what to do,
 // where there is no such GPU, no driver, or no CUDA in this build; ErrUnsupported for a GPU older than compute capability 8.0 or a
 // driver older than CUDA 13.0; ErrOutOfMemory.
-func Open(n int) (*Runtime, error) {
+func Open(n int, opts ...Option) (*Runtime, error) {
 	const op = "open"
 	p, err := query(n)
 	if err != nil {
@@ -66,6 +69,9 @@ func Open(n int) (*Runtime, error) {
 		return nil, err
 	}
 	rt.backend.rt, rt.engine.rt = rt, rt
+	for _, o := range opts {
+		o(rt)
+	}
 	if rt.ctx, err = driver.Open(n); err != nil {
 		return nil, translate(op, err)
 	}
@@ -209,6 +215,7 @@ func (rt *Runtime) Close() error {
 	for rec := range rt.recordings {
 		give(rec.discard())
 	}
+	give(rt.blas.close())
 	give(rt.images.close(rt.ctx))
 	give(rt.stage.close())
 	if rt.bounce != nil {

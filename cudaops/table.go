@@ -122,12 +122,14 @@ func rows(target string, shapes map[string][3]int) []*kernel {
 		row(key{Op: "argmax", A: dt}, 1024, "argmax_%s", n)
 		row(key{Op: "linear", A: dt, B: dt, Variant: small}, threads, "gemv_%s", n)
 		row(key{Op: "linear", A: dt, B: dt}, 128, "gemm_%s", n)
-		for _, other := range []attn.DType{attn.F32, attn.F16, attn.BF16, attn.E4M3} {
+		for _, other := range floats {
 			row(key{Op: "append_kv", A: dt, B: other}, threads, "append_%s_%s", n, names[other])
 			row(key{Op: "embedding", A: dt, B: other}, threads, "embedding_%s_%s", n, names[other])
 		}
 	}
-	row(key{Op: "append_kv", A: attn.E4M3, B: attn.E4M3}, threads, "append_e4m3_e4m3")
+	for _, dt := range append(slices.Clone(floats), attn.E4M3) {
+		row(key{Op: "append_kv", A: dt, B: attn.E4M3}, threads, "append_%s_e4m3", names[dt])
+	}
 	row(key{Op: opMatMul, A: attn.F32}, threads, "matmul_f32")
 	row(key{Op: opBinary, A: attn.F32}, threads, "binary_f32")
 	row(key{Op: opFill, Size: 4}, threads, "fill_b4")

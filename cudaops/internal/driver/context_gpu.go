@@ -175,3 +175,8 @@ func (c *Context) Elapsed(from, to *Event) (ms float64, err error) {
 	})
 	return ms, err
 }
+
+// Handles are the context and the stream as C has them, for libraries that launch into the stream.
+func (c *Context) Handles() (ctx, stream Pointer) {
+	return Pointer(c.c), Pointer(c.s)
+}

@@ -65,3 +65,6 @@ func (c *Context) Discard(g *Graph) error               { return unbuilt("cuGrap
 
 // Run launches f with one argument, the struct at p, by value.
 func Run[P any](c *Context, f *Function, l *Launch, p *P) error { return unbuilt("cuLaunchKernelEx") }
+
+// Handles are the context and the stream as C has them.
+func (c *Context) Handles() (ctx, stream Pointer) { return nil, nil }

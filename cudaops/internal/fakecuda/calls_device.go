@@ -145,16 +145,6 @@ func fakeDevicePrimaryCtxRelease(n C.CUdevice) C.CUresult {
 	})
 }
 
-//export fakeCtxSetCurrent
-func fakeCtxSetCurrent(c C.CUcontext) C.CUresult {
-	return call("cuCtxSetCurrent", func() int { C.fake_make_current(C.uintptr_t(uintptr(unsafe.Pointer(c)))); return success })
-}
-
-//export fakeCtxGetCurrent
-func fakeCtxGetCurrent(p *C.CUcontext) C.CUresult {
-	return call("cuCtxGetCurrent", func() int { *(*uintptr)(unsafe.Pointer(p)) = uintptr(C.fake_current()); return success })
-}
-
 //export fakeMemGetInfo
 func fakeMemGetInfo(free, total *C.size_t) C.CUresult {
 	return within("cuMemGetInfo", func(d *device) int {

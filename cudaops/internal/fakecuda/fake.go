@@ -64,6 +64,9 @@ type machine struct {
 	graphs   map[uintptr][]op
 	pinned   map[uintptr][]byte
 	owner    map[uintptr]*device // of handles and pinned memory
+	lt       map[uintptr]*ltObject
+	product  func(m *Memory, p *Product) error
+	products []Product
 	bodies   map[string]Kernel
 	launches []Launch
 	failures map[string]failure
@@ -80,7 +83,7 @@ func Install(c Config) error {
 		host.free()
 	}
 	host = &machine{Config: c, streams: map[uintptr]*stream{}, events: map[uintptr]*event{}, modules: map[uintptr]*module{},
-		funcs: map[uintptr]*function{}, graphs: map[uintptr][]op{}, pinned: map[uintptr][]byte{}, owner: map[uintptr]*device{}, bodies: map[string]Kernel{},
+		funcs: map[uintptr]*function{}, graphs: map[uintptr][]op{}, pinned: map[uintptr][]byte{}, owner: map[uintptr]*device{}, lt: map[uintptr]*ltObject{}, bodies: map[string]Kernel{},
 		failures: map[string]failure{}, calls: map[string]int{}, handles: 1 << 12}
 	var err error
 	for i := range c.Devices {
@@ -95,11 +98,15 @@ func Install(c Config) error {
 	if err != nil {
 		return err
 	}
-	return lazycuda.Use(C.fake_find, nil)
+	return Work()
 }
 
-// Idle makes the functions of the launch path succeed at once, outside Go: to see what their callers cost. Handles stay good.
+// Idle makes the functions of the launch path succeed at once, outside Go, to see what their callers cost; Work undoes it. Handles
+// stay good.
 func Idle() error { return lazycuda.Use(C.fake_find_idle, nil) }
+
+// Work is how Install leaves the fake: it does what it is asked.
+func Work() error { return lazycuda.Use(C.fake_find, nil) }
 
 // Body gives every kernel of that symbol something to do.
 func Body(symbol string, k Kernel) {
@@ -147,7 +154,7 @@ func Leaks() []string {
 		}
 	}
 	for what, n := range map[string]int{"streams": len(host.streams), "events": len(host.events), "modules": len(host.modules),
-		"graphs": len(host.graphs), "pinned blocks": len(host.pinned)} {
+		"graphs": len(host.graphs), "cuBLASLt objects": len(host.lt), "pinned blocks": len(host.pinned)} {
 		if n > 0 {
 			l = append(l, fmt.Sprintf("%d %s", n, what))
 		}

@@ -9,7 +9,16 @@
 static _Thread_local uintptr_t current;
 
 uintptr_t fake_current(void) { return current; }
-void fake_make_current(uintptr_t ctx) { current = ctx; }
+
+static CUresult set_current(CUcontext ctx) {
+	current = (uintptr_t)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_current(CUcontext *ctx) {
+	*ctx = (CUcontext)current;
+	return CUDA_SUCCESS;
+}
 
 static CUresult init(unsigned flags) {
 	(void)flags;
@@ -32,8 +41,8 @@ static const struct {
 	{"cuDeviceTotalMem_v2", fakeDeviceTotalMem},
 	{"cuDevicePrimaryCtxRetain", fakeDevicePrimaryCtxRetain},
 	{"cuDevicePrimaryCtxRelease_v2", fakeDevicePrimaryCtxRelease},
-	{"cuCtxSetCurrent", fakeCtxSetCurrent},
-	{"cuCtxGetCurrent", fakeCtxGetCurrent},
+	{"cuCtxSetCurrent", set_current},
+	{"cuCtxGetCurrent", get_current},
 	{"cuMemGetInfo_v2", fakeMemGetInfo},
 	{"cuMemAlloc_v2", fakeMemAlloc},
 	{"cuMemFree_v2", fakeMemFree},
@@ -77,9 +86,38 @@ void *fake_find(void *ctx, const char *name) {
 static CUresult idle(void) { return CUDA_SUCCESS; }
 
 void *fake_find_idle(void *ctx, const char *name) {
-	static const char *const idlers[] = {"cuCtxSetCurrent", "cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2",
+	static const char *const idlers[] = {"cuLaunchKernelEx", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2",
 		"cuMemcpyDtoDAsync_v2", "cuMemsetD8Async", "cuEventRecord", "cuEventSynchronize", "cuStreamSynchronize", "cuGraphLaunch"};
 	for (unsigned i = 0; i < sizeof idlers / sizeof *idlers; i++)
 		if (!strcmp(idlers[i], name)) return idle;
 	return fake_find(ctx, name);
+}
+
+void *fake_find_lt(void *ctx, const char *name) {
+	(void)ctx;
+	static const struct {
+		const char *name;
+		void *f;
+	} lt[] = {
+		{"cublasLtCreate", fakeLtCreate},
+		{"cublasLtDestroy", fakeLtDestroy},
+		{"cublasLtMatmulDescCreate", fakeLtDescCreate},
+		{"cublasLtMatmulDescDestroy", fakeLtDestroy},
+		{"cublasLtMatmulDescSetAttribute", fakeLtSetAttribute},
+		{"cublasLtMatrixLayoutCreate", fakeLtLayoutCreate},
+		{"cublasLtMatrixLayoutDestroy", fakeLtDestroy},
+		{"cublasLtMatmulPreferenceCreate", fakeLtPreferenceCreate},
+		{"cublasLtMatmulPreferenceDestroy", fakeLtDestroy},
+		{"cublasLtMatmulPreferenceSetAttribute", fakeLtSetAttribute},
+		{"cublasLtMatmulAlgoGetHeuristic", fakeLtHeuristic},
+		{"cublasLtMatmul", fakeLtMatmul},
+	};
+	for (unsigned i = 0; i < sizeof lt / sizeof *lt; i++)
+		if (!strcmp(lt[i].name, name)) return lt[i].f;
+	return 0;
+}
+
+void *fake_find_none(void *ctx, const char *name) {
+	(void)ctx, (void)name;
+	return 0;
 }

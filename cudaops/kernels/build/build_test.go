@@ -112,3 +112,42 @@ func turn(t *testing.T) uint64 {
 	}
 	return binary.BigEndian.Uint64(b)
 }
+
+// TestKernelsWait: every kernel for sm_90a waits for the kernel before it (griddepcontrol.wait, ACQBULK in machine code). Launches
+// overlap by default, and one that did not wait would read what is not written yet.
+func TestKernelsWait(t *testing.T) {
+	c := need(t)
+	m, err := kernels.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for i := range m.Images {
+		im := &m.Images[i]
+		if im.Target != "sm90a" {
+			continue
+		}
+		b, err := kernels.Bytes(im)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), im.File)
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		sass, err := exec.Command(filepath.Join(filepath.Dir(c.path), "cuobjdump"), "-sass", file).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range strings.Split(string(sass), "Function : ")[1:] {
+			name, _, _ := strings.Cut(f, "\n")
+			checked++
+			if !strings.Contains(f, "ACQBULK") {
+				t.Errorf("%s: %s does not wait", im.File, name)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no kernel for sm_90a")
+	}
+}

@@ -1,0 +1,273 @@
+//go:build gpu && linux && amd64 && cgo
+
+package cudaops
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
+	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
+)
+
+// int32s gives device memory with these values.
+func int32s(t testing.TB, rt *Runtime, shape []int, values ...int32) attn.Tensor {
+	t.Helper()
+	x := device(t, rt, attn.I32, shape...)
+	must(t, rt.Write(x.Ptr, bytesOf(values)))
+	return x
+}
+
+func bytesOf(values []int32) []byte {
+	b := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return b
+}
+
+// onHost is the same in host memory.
+func onHost(shape []int, values ...int32) attn.Tensor {
+	x := attn.Of(attn.I32, shape...)
+	x.Ptr = driver.Memory(bytesOf(values))
+	return x
+}
+
+// decodeOf is a small decode call: 2 requests, 8 heads over 2, D 64, pages of 16.
+func decodeOf(t testing.TB, rt *Runtime) *attn.DecodeCall {
+	t.Helper()
+	c := attn.NewDecodeCall()
+	c.Query, c.Out = device(t, rt, attn.BF16, 2, 8, 64), device(t, rt, attn.BF16, 2, 8, 64)
+	c.Key, c.Value = device(t, rt, attn.BF16, 6, 2, 16, 64), device(t, rt, attn.BF16, 6, 2, 16, 64)
+	c.LSE = device(t, rt, attn.F32, 2, 8)
+	c.BlockTables = int32s(t, rt, []int{2, 3}, 0, 1, 2, 3, 4, 5)
+	c.SeqLens = int32s(t, rt, []int{2}, 40, 17)
+	must(t, c.Infer())
+	return &c
+}
+
+// step is one call of every op that a decoder layer makes.
+func step(t testing.TB, rt *Runtime) map[string]func() error {
+	t.Helper()
+	b := rt.Backend()
+	d := decodeOf(t, rt)
+	app := attn.NewAppendCall()
+	app.KeyCache, app.ValueCache, app.BlockTables = d.Key, d.Value, d.BlockTables
+	app.Key, app.Value = device(t, rt, attn.BF16, 2, 2, 64), device(t, rt, attn.BF16, 2, 2, 64)
+	app.Positions, app.Requests = int32s(t, rt, []int{2}, 39, 16), int32s(t, rt, []int{2}, 0, 1)
+	pre := &attn.PrefillCall{Scale: 1, MaxQLen: 2, MaxKVLen: 48, Causal: true, Query: d.Query, Out: d.Out, Key: d.Key, Value: d.Value,
+		BlockTables: d.BlockTables, QLens: int32s(t, rt, []int{2}, 1, 1), KVLens: d.SeqLens, LSE: device(t, rt, attn.F32, 2, 2, 8)}
+	x, y, res := device(t, rt, attn.BF16, 2, 512), device(t, rt, attn.BF16, 2, 512), device(t, rt, attn.BF16, 2, 512)
+	w, table := device(t, rt, attn.BF16, 512, 512), device(t, rt, attn.BF16, 100, 512)
+	norm := &attn.RMSNormCall{X: x, Residual: res, Weight: device(t, rt, attn.BF16, 512), Eps: 1e-5, Out: y, Sum: res}
+	rope := &attn.RoPECall{X: d.Query, Positions: app.Positions, Base: 10000, Out: d.Out}
+	lin, silu := &attn.LinearCall{X: x, Weight: w, Out: y}, &attn.SiLUMulCall{Gate: x, Up: x, Out: y}
+	emb := &attn.EmbeddingCall{IDs: app.Requests, Weight: table, Out: x}
+	merge := &attn.MergeLSECall{OutA: d.Query, OutB: d.Query, LSEA: d.LSE, LSEB: d.LSE, Out: d.Out, LSE: d.LSE}
+	for _, c := range []attn.Call{&app, pre, norm, rope, lin, silu, emb, merge} {
+		must(t, c.Infer())
+	}
+	return map[string]func() error{
+		"decode": func() error { return b.Decode(d) }, "append": func() error { return b.Append(&app) }, "prefill": func() error { return b.Prefill(pre) },
+		"rms_norm": func() error { return b.RMSNorm(norm) }, "rope": func() error { return b.RoPE(rope) }, "linear": func() error { return b.Linear(lin) },
+		"silu_mul": func() error { return b.SiLUMul(silu) }, "embedding": func() error { return b.Embedding(emb) },
+		"merge_lse": func() error { return b.MergeLSE(merge) },
+		"write":     func() error { return rt.Write(app.Positions.Ptr, positionBytes) },
+		"copy":      func() error { return rt.Copy(res.Ptr, x.Ptr, 1024) },
+	}
+}
+
+var positionBytes = bytesOf([]int32{40, 17})
+
+// TestNoAllocation: a decode step leaves nothing to the garbage collector and takes no device memory.
+func TestNoAllocation(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	calls := step(t, rt)
+	for _, call := range calls {
+		must(t, call())
+	}
+	must(t, rt.Sync())
+	used, allocs := fakecuda.Used(0), fakecuda.Calls("cuMemAlloc")
+	must(t, fakecuda.Idle())
+	for what, call := range calls {
+		if n := testing.AllocsPerRun(50, func() { must(t, call()) }); n != 0 {
+			t.Errorf("%s: %v allocations a call", what, n)
+		}
+	}
+	if fakecuda.Used(0) != used || fakecuda.Calls("cuMemAlloc") != allocs {
+		t.Error("a step took device memory")
+	}
+}
+
+// BenchmarkDo is the time of a call outside of the driver.
+func BenchmarkDo(b *testing.B) {
+	rt := fake(b, fakecuda.Hopper)
+	calls := step(b, rt)
+	for _, call := range calls {
+		must(b, call())
+	}
+	must(b, rt.Sync(), fakecuda.Idle())
+	for what, call := range calls {
+		b.Run("op="+what, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				must(b, call())
+			}
+		})
+	}
+}
+
+// TestSupports: every reason at once, and nothing is launched.
+func TestSupports(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := attn.NewDecodeCall()
+	c.Query, c.Key, c.Value = attn.Of(attn.F32, 2, 8, 80), attn.Of(attn.F32, 6, 2, 16, 80), attn.Of(attn.F32, 6, 2, 16, 80)
+	c.BlockTables, c.SeqLens = attn.Of(attn.I32, 2, 3), attn.Of(attn.I32, 2)
+	must(t, c.Infer())
+	why := rt.Backend().Supports(&c)
+	if len(why) != 2 {
+		t.Fatalf("reasons %v, want dtypes and head dim", why)
+	}
+	want(t, "dtypes", why[0], ops.ErrUnsupported, "float32 with float32", "bfloat16 with bfloat16")
+	want(t, "head dim", why[1], ops.ErrUnsupported, "got 80", "64, 128")
+	err := rt.Backend().Decode(&c)
+	for _, r := range why {
+		want(t, "Decode", err, ops.ErrUnsupported, r.Error())
+	}
+	if _, err := rt.Backend().WorkspaceSize(&c); err == nil {
+		t.Error("a workspace for what is not supported")
+	}
+	lin := &attn.LinearCall{X: attn.Of(attn.F16, 4, 64), Weight: attn.Of(attn.Q4_0, 8, 2)}
+	must(t, lin.Infer())
+	want(t, "Linear over blocks", errors.Join(rt.Backend().Supports(lin)...), ops.ErrUnsupported, "float16 with q4_0", "float16 with float16")
+	pre := &attn.PrefillCall{Backend: "cudnn", Query: attn.Of(attn.BF16, 4, 2, 64), Key: attn.Of(attn.BF16, 4, 2, 64), Value: attn.Of(attn.BF16, 4, 2, 64),
+		QLens: attn.Of(attn.I32, 1), KVLens: attn.Of(attn.I32, 1), MaxQLen: 4, MaxKVLen: 4}
+	must(t, pre.Infer())
+	want(t, "cudnn", errors.Join(rt.Backend().Supports(pre)...), ops.ErrUnsupported, "cudnn")
+	if n := len(fakecuda.Launches()); n != 0 {
+		t.Errorf("%d launches", n)
+	}
+}
+
+// TestWorkspace: the caller's is used, unless it is too small or not the device's.
+func TestWorkspace(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := decodeOf(t, rt)
+	n, err := rt.Backend().WorkspaceSize(c)
+	must(t, err)
+	if n <= 0 || n > rt.workspace.bytes {
+		t.Errorf("%d bytes wanted, the Runtime's own has %d", n, rt.workspace.bytes)
+	}
+	c.Workspace = device(t, rt, attn.U8, n)
+	must(t, rt.Backend().Decode(c))
+	if p := fakecuda.As[decodeParams](&fakecuda.Launches()[0]); p.Workspace != driver.Of(c.Workspace.Ptr) {
+		t.Errorf("workspace %#x, want the caller's %#x", p.Workspace, driver.Of(c.Workspace.Ptr))
+	}
+	c.Workspace = device(t, rt, attn.U8, n-1)
+	want(t, "a small one", rt.Backend().Decode(c), ops.ErrArgument, "workspace", strconv.Itoa(n))
+	c.Workspace = attn.Of(attn.U8, n)
+	c.Workspace.Ptr = driver.Memory(make([]byte, n))
+	want(t, "the host's", rt.Backend().Decode(c), ops.ErrDevice, "workspace")
+}
+
+// TestHostTables: lengths and tables may lie on the host, however large; other operands may not, and none in a recording.
+func TestHostTables(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := decodeOf(t, rt)
+	c.SeqLens = onHost([]int{2}, 40, 17)
+	wide := make([]int32, 2*400_000) // more than the Runtime has room for at first
+	copy(wide, []int32{3, 1, 2})
+	copy(wide[400_000:], []int32{5, 4, 0})
+	c.BlockTables = onHost([]int{2, 400_000}, wide...)
+	var seen []int32
+	fakecuda.Body("decode_h64_bf16_kvbf16_sm90a", func(m *fakecuda.Memory, l *fakecuda.Launch) error {
+		p := fakecuda.As[decodeParams](l)
+		seen = append(seen, fakecuda.On[int32](m, uint64(p.SeqLens), 2)...)
+		for b := range 2 {
+			seen = append(seen, fakecuda.On[int32](m, uint64(p.BlockTables)+uint64(4*int64(b)*p.TableRow), 3)...)
+		}
+		return nil
+	})
+	must(t, rt.Backend().Decode(c))
+	c.SeqLens = onHost([]int{2}, 41, 18)
+	must(t, rt.Backend().Decode(c), rt.Sync())
+	if wanted := []int32{40, 17, 3, 1, 2, 5, 4, 0, 41, 18, 3, 1, 2, 5, 4, 0}; !slices.Equal(seen, wanted) {
+		t.Errorf("the kernel saw %v, want %v", seen, wanted)
+	}
+	_, err := rt.Record(func() error { return rt.Backend().Decode(c) })
+	want(t, "in a recording", err, ops.ErrDevice, "block_tables", "CUDA graph")
+	must(t, rt.Sync())
+	query := c.Query
+	c.Query.Ptr = driver.Memory(make([]byte, 2*8*64*2))
+	want(t, "a query on the host", rt.Backend().Decode(c), ops.ErrDevice, "decode: query")
+	c.Query = query
+	c.Query.Shape[0], c.Out.Shape[0] = 4, 4
+	c.QLenPerReq = 2
+	want(t, "a query past its memory", rt.Backend().Decode(c), ops.ErrDevice, "query", "past the end")
+}
+
+// TestOverlap: programmatic dependent launch is on where the kernel can wait for the one before it, unless the call says no.
+func TestOverlap(t *testing.T) {
+	for _, capability := range []int{90, 80, 100} {
+		gpu := fakecuda.Hopper
+		gpu.Capability = capability
+		rt := fake(t, gpu)
+		c := decodeOf(t, rt)
+		for pdl, wanted := range map[int8]bool{-1: false, 0: capability == 90, 1: capability == 90} {
+			c.PDL = pdl
+			must(t, rt.Backend().Decode(c))
+			if l := fakecuda.Launches(); len(l) != 1 || l[0].Overlap != wanted || int(l[0].Grid[0]) != 132 {
+				t.Errorf("%d, PDL %d: %+v, want overlap %v", capability, pdl, l, wanted)
+			}
+		}
+		must(t, rt.Close())
+	}
+}
+
+// TestScalars: a window wider than 32 bits is none, and max_seq_len defaults to what the block tables hold.
+func TestScalars(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := decodeOf(t, rt)
+	c.WindowLeft, c.MaxSeqLen = math.MaxInt, math.MaxInt
+	must(t, rt.Backend().Decode(c))
+	p := fakecuda.As[decodeParams](&fakecuda.Launches()[0])
+	if p.WindowLeft != -1 || p.MaxSeqLen != math.MaxInt32 {
+		t.Errorf("window %d, longest %d", p.WindowLeft, p.MaxSeqLen)
+	}
+	c.WindowLeft, c.MaxSeqLen = 5, 0
+	must(t, rt.Backend().Decode(c))
+	p = fakecuda.As[decodeParams](&fakecuda.Launches()[0])
+	if p.WindowLeft != 5 || p.MaxSeqLen != 48 || p.TileRows != 8 || p.Op != opDecode {
+		t.Errorf("window %d, longest %d, tile %d, op %d", p.WindowLeft, p.MaxSeqLen, p.TileRows, p.Op)
+	}
+}
+
+// TestArgmax on rows of a wider matrix, with what it refuses.
+func TestArgmax(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	must(t, refBodies())
+	x, out := device(t, rt, attn.F32, 3, 8), device(t, rt, attn.I32, 3)
+	rows := []float32{1, 9, 3, 9, 5, 6, 7, 99, 4, 3, 2, 1, 0, -1, -2, 99, -5, -4, -3, -2, -1, -1, -9, 99}
+	b := make([]byte, 0, 96)
+	for _, v := range rows {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	must(t, rt.Write(x.Ptr, b))
+	narrow := x
+	narrow.Shape[1] = 7
+	must(t, rt.backend.Argmax(narrow, out))
+	got := make([]byte, 12)
+	must(t, rt.Read(got, out.Ptr))
+	if string(got) != string(bytesOf([]int32{1, 0, 4})) {
+		t.Errorf("%v, want 1, 0, 4", got)
+	}
+	want(t, "other rows", rt.backend.Argmax(x, device(t, rt, attn.I32, 2)), ops.ErrShape, "out")
+	want(t, "integers", rt.backend.Argmax(device(t, rt, attn.I32, 3, 8), out), ops.ErrUnsupported, "int32")
+	want(t, "nothing", rt.backend.Argmax(attn.Of(attn.F32, 3, 0), out), ops.ErrShape, "x")
+}
