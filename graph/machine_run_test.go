@@ -186,6 +186,36 @@ func TestMachineTakesViews(t *testing.T) {
 	}
 }
 
+// Dtypes that only Gorgonia's own ops take, and scalars, can be read too.
+func TestMachineHostsOtherDtypes(t *testing.T) {
+	n := newNet(t)
+	x := n.node(tensor.Float64, 2, 3)
+	n.inputs = append(n.inputs, input{x, tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float64{1, 2, 3, 4, 5, 6}))})
+	double, err := gorgonia.Add(x, x)
+	must(t, double, err)
+	sum, err := gorgonia.Sum(double)
+	must(t, sum, err)
+	m, _ := n.letAll(graph.Keep(double))
+	if err := m.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := m.Host(double)
+	if got := must(t, d, err).Data().([]float64); got[5] != 12 || d == must1(m.Value(double)) {
+		t.Errorf("%v, want doubles in memory of their own", got)
+	}
+	d, err = m.Host(sum)
+	if got := must(t, d, err).Data(); got != 42.0 || !d.IsScalar() {
+		t.Errorf("%v, want the scalar 42", got)
+	}
+}
+
+func must1[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
 func TestMachineOutputs(t *testing.T) {
 	n := newNet(t)
 	x, w := n.random(tensor.Float32, 3, 16), n.random(tensor.Float32, 16)

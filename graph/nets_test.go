@@ -191,6 +191,26 @@ var nets = []struct {
 		lse2, err := ops.LSE(out, ops.Base2)
 		return []*gorgonia.Node{out, lse, must(n.t, lse2, err)}
 	}},
+	{"decode into another op's result", func(n *net) []*gorgonia.Node {
+		p := n.pool()
+		x, w := n.random(tensor.Float32, 3, 64), n.random(tensor.Float32, 64)
+		into, err := ops.RMSNorm(x, w, 1e-5)
+		must(n.t, into, err)
+		before, err := ops.SiLUMul(into, into)
+		must(n.t, before, err)
+		into, err = ops.Reshape(into, 3, 4, 16)
+		must(n.t, into, err)
+		out, err := ops.BatchDecode(n.random(tensor.Float32, 3, 4, 16), n.stacked(tensor.Float32, 2, 16), p.tables, p.lens, 16, ops.WithOut(into))
+		must(n.t, out, err)
+		for range 3 { // results that would like its memory
+			before, err = ops.RMSNorm(before, w, 1e-5)
+			must(n.t, before, err)
+		}
+		out, err = ops.Reshape(out, 3, 64)
+		must(n.t, out, err)
+		out, err = ops.SiLUMul(out, before)
+		return []*gorgonia.Node{must(n.t, out, err)}
+	}},
 	{"prefill, paged", func(n *net) []*gorgonia.Node {
 		p := n.pool()
 		out, err := ops.BatchPrefill(n.random(tensor.Float32, 8, 4, 16), n.stacked(tensor.Float32, 2, 16), 0.25,
