@@ -65,7 +65,7 @@ func (f *flash) walk(s *scratch, a *attention, r *request, t *tile, head, from, 
 	}
 }
 
-// settle moves the sums so far aside, so that none has more terms than some thousand and float32 stays exact enough over a
+// settle moves the sums so far aside, so that none has more terms than some hundreds and float32 stays exact enough over a
 // hundred thousand keys. Both parts share m.
 func (f *flash) settle(s *scratch) {
 	if !f.settled {
