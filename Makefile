@@ -56,8 +56,17 @@ gpu-vet: toolchain ## vet and staticcheck with CUDA
 	$(gpu) tool staticcheck -tags gpu ./cudaops/...
 
 .PHONY: gpu-check
-gpu-check: toolchain ## the CUDA tests that need no GPU, on a recording driver, and the embedded kernels against their sources
-	$(gpu) test -race -tags gpu ./cudaops/...
+gpu-check: toolchain ## the CUDA tests that need no GPU: launches on a recording driver, the embedded kernels against their sources
+	$(gpu) test -tags gpu ./cudaops/...
+	$(gpu) test -tags gpu -race -run 'Two|Thread|Close|Record|Broken' ./cudaops ./cudaops/internal/...
+
+.PHONY: gpu-test-binary
+gpu-test-binary: toolchain ## build the tests that need a GPU: bin/gpu.test runs anywhere with a driver, without Go
+	$(gpu) test -c -tags gpu -o bin/gpu.test ./cudaops/hardware
+
+.PHONY: gpu-test
+gpu-test: gpu-test-binary ## run them; without a GPU that is a failure
+	GAZE_REQUIRE_GPU=1 bin/gpu.test -test.v $(ARGS)
 
 .PHONY: race
 race: ## the concurrent parts under the race detector
