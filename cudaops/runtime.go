@@ -78,6 +78,7 @@ func Open(n int, opts ...Option) (*Runtime, error) {
 	if err := rt.setUp(); err != nil {
 		return nil, errors.Join(translate(op, err), rt.Close())
 	}
+	rt.enlist()
 	return rt, nil
 }
 
@@ -197,6 +198,7 @@ func join(a, b error) error {
 // Close waits for what was launched, reports what Sync would, and gives everything back. A second Close does nothing; any other method
 // then returns ErrClosed.
 func (rt *Runtime) Close() error {
+	rt.retire()
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if rt.closed {

@@ -165,7 +165,13 @@ func TestOwnership(t *testing.T) {
 			}
 		}
 	}
+	if Owner(mine) != rt || Owner(theirs) != other || Owner(driver.Memory(host)) != nil || Owner(nil) != nil {
+		t.Error("memory has another owner")
+	}
 	must(t, rt.Free(mine))
+	if Owner(mine) != nil {
+		t.Error("freed memory has an owner")
+	}
 	want(t, "freed memory", rt.Write(mine, host), ops.ErrDevice)
 	want(t, "freed twice", rt.Free(mine), ops.ErrDevice)
 	want(t, "another's freed", rt.Free(theirs), ops.ErrDevice)
@@ -199,7 +205,7 @@ func TestClose(t *testing.T) {
 		want(t, what, err, ErrClosed, "cuda:0")
 	}
 	must(t, rec.Close())
-	if rt.Owns(p, 1) {
+	if rt.Owns(p, 1) || Owner(p) != nil {
 		t.Error("a closed Runtime owns memory")
 	}
 }

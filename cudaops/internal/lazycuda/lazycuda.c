@@ -1,4 +1,4 @@
-//go:build gpu && linux && amd64
+//go:build gpu && linux && amd64 && cgo
 
 #define _GNU_SOURCE
 #include "lazycuda.h"

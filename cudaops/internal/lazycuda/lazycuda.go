@@ -1,4 +1,4 @@
-//go:build gpu && linux && amd64
+//go:build gpu && linux && amd64 && cgo
 
 // Package lazycuda lets a program that uses gorgonia.org/cu start on a machine without a driver. Cu links libcuda and ends the
 // process at init where that or its cuInit fails; this package defines the functions that cu refers to as jumps through slots,
