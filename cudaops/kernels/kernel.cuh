@@ -19,10 +19,16 @@
 #define GAZE_SM90 0
 #endif
 
+namespace gaze {
+// Aligned lets a parameter struct hold tensor maps, which must lie at multiples of 64 bytes.
+template <class P>
+struct alignas(sizeof(P) % 64 == 0 ? 64 : 8) Aligned : P {};
+}  // namespace gaze
+
 // KERNEL(symbol without its target, params struct, threads, blocks a multiprocessor) { body that reads p }
 #ifndef GAZE_EMU
 #define KERNEL(name, Params, threads, blocks) \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) GAZE_JOIN(name, GAZE_TARGET)(const __grid_constant__ Params p)
+  extern "C" __global__ void __launch_bounds__(threads, blocks) GAZE_JOIN(name, GAZE_TARGET)(const __grid_constant__ gaze::Aligned<Params> p)
 #define SHARED(name) extern __shared__ __align__(1024) uint8_t name[]
 #define STATIC_SHARED(name, bytes) __shared__ __align__(128) uint8_t name[bytes]
 #else

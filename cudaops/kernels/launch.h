@@ -9,9 +9,13 @@
 #define GAZE_DECODE_128_SM80 128, 94184, 32
 
 // GAZE_PREFILL_{Dqk}[X{Dvo}]_{target}: threads, bytes of dynamic shared memory, blocks a multiprocessor
-#define GAZE_PREFILL_64_SM90A 128, 51280, 2
-#define GAZE_PREFILL_128_SM90A 128, 100432, 2
-#define GAZE_PREFILL_64_SM80 128, 51280, 2
-#define GAZE_PREFILL_128_SM80 128, 100432, 2
+#define GAZE_PREFILL_64_SM90A 128, 51288, 2
+#define GAZE_PREFILL_128_SM90A 128, 100440, 2
+#define GAZE_PREFILL_64_SM80 128, 51288, 2
+#define GAZE_PREFILL_128_SM80 128, 100440, 2
+
+// GAZE_PREFILL_TMA_{Dqk}[X{Dvo}]_SM90A: threads, bytes of dynamic shared memory, blocks a multiprocessor
+#define GAZE_PREFILL_TMA_64_SM90A 384, 98608, 1
+#define GAZE_PREFILL_TMA_128_SM90A 384, 196912, 1
 
 #endif

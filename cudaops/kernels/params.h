@@ -94,7 +94,14 @@ typedef struct {
 // prefill_h{Dqk}[x{Dvo}]_{dtype}: attention over packed requests of varying lengths, keys paged or ragged. Grid: any number of blocks
 // (they share the tiles), best 2 per multiprocessor for D ≤ 128. counters: 2 words, 0 before the first launch, left 0.
 // lse and lse2 must be filled with -inf before (fill_f32): only rows of requests are written.
+//
+// prefill_h{Dqk}[x{Dvo}]_{dtype}_tma: the same on sm_90a by bulk tensor copies and warpgroup products, one block a multiprocessor, for keys
+// whose base and strides are multiples of 16 bytes, pages of a multiple of 8 tokens, and no offsets_k or offsets_v. It reads K and V
+// through CUtensorMaps of rank 4 made by the host: dims {D, P, Hkv, N}, or ragged {D, Tkv, Hkv, 1}; strides of token, head and page in
+// bytes; box {64, box_rows, 1, 1}; 128-byte swizzle, no interleave, zeros outside.
 typedef struct {
+  uint64_t k_map[16];           // CUtensorMap, tma only
+  uint64_t v_map[16];           // CUtensorMap, tma only
   const void *q;                // [T,Hq,Dqk]
   const void *k;                // paged [N,Hkv,P,Dqk], ragged [Tkv,Hkv,Dqk]
   const void *v;                // paged [N,Hkv,P,Dvo], ragged [Tkv,Hkv,Dvo]
@@ -140,8 +147,9 @@ typedef struct {
   int32_t offset_bytes_k;
   int32_t offset_bytes_v;
   int32_t offset_bytes_stats;
+  int32_t box_rows;            // tma only: paged the largest power of 2 that divides P, 128 at most; ragged 128
   uint32_t op;
-  uint32_t reserved;
+  uint32_t reserved[2];        // to a multiple of 64 bytes
 } PrefillParams;
 
 // append_{rows}_{cache}: writes rows of new keys and values into a paged cache. Grid: any; 256 threads.

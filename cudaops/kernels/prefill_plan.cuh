@@ -17,7 +17,8 @@ struct Tile {
   int bad;          // its rows become 0
   int64_t q_base;   // elements, of the request's first row
   int64_t o_base;
-  int64_t k_base;   // ragged: of the first key of the KV head
+  int64_t key0;     // ragged: the first key's row, where keys are packed
+  int64_t k_base;   // ragged: elements, of the first key of the KV head
   int64_t v_base;
   int64_t lse_base; // -1: not to be written
 };
@@ -85,6 +86,7 @@ struct Scheduler {
       return false;
     };
     const int64_t o_token = (int64_t)p.q_heads * dvo;
+    x.key0 = key;
     x.q_base = row * p.q_token;
     x.o_base = row * o_token;
     if (p.offsets_q != nullptr) {

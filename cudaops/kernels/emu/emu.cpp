@@ -23,6 +23,7 @@ static void* scheduler_sp;
 static Entry entry;
 static const void* params;
 static std::mt19937 rng(1);
+static std::vector<std::function<void()>> pending;  // bulk copies under way
 
 struct Kernel {
   size_t params;
@@ -69,6 +70,15 @@ void fail(const char* format, ...) {
 void wait(std::function<bool()> ready) {
   self->ready = std::move(ready);
   emu_switch(&self->sp, scheduler_sp);
+}
+
+void later(std::function<void()> what) { pending.push_back(std::move(what)); }
+
+static void land_one() {
+  size_t i = rng() % pending.size();
+  auto f = std::move(pending[i]);
+  pending.erase(pending.begin() + i);
+  f();
 }
 
 static void fiber() {
@@ -122,6 +132,10 @@ static void run_block() {
         }
       }
     }
+    if (!pending.empty() && (!progress || rng() % 64 == 0)) {
+      land_one();
+      progress = true;
+    }
     if (!progress) {
       fprintf(stderr, "emu: block %u hangs; waiting threads:", block_id.x);
       for (int i = 0; i < n; i++)
@@ -131,6 +145,7 @@ static void run_block() {
     }
   }
   self = nullptr;
+  if (!pending.empty()) fail("the block ended with %zu bulk copies under way", pending.size());
 }
 
 }  // namespace emu

@@ -58,12 +58,6 @@ struct Barrier {
   uint32_t arrived = 0;
 };
 
-struct MBar {  // an mbarrier in shared memory, 8 bytes
-  uint16_t expected, pending;
-  int32_t tx : 31;
-  uint32_t phase : 1;
-};
-
 struct Thread {
   uint3 tid;
   int index, lane, warp;
@@ -88,6 +82,7 @@ extern Barrier barriers[16];
 extern int threads_in_block;
 
 void wait(std::function<bool()> ready);
+void later(std::function<void()> what);  // at some time before everything waits
 void fail(const char* format, ...);
 
 // exchange deposits n bytes of each lane and gives the deposits of all 32 (every lane of the warp must take part).

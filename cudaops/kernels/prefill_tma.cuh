@@ -1,0 +1,532 @@
+// Prefill attention on Hopper. The same loop as prefill.cuh, with a tile of 128 rows done by two consumer warpgroups of 64 rows each and
+// fed by a third: one warp issues bulk tensor copies of K and V (boxes of one page, or of a whole block of ragged keys), the other three
+// find the tiles, load q a tile ahead, and tidy V where rows differ in what they see.
+//
+// A consumer holds S, P and O in registers. It issues the next block's Q·K^T and this block's P·V together, and computes the next
+// softmax while P·V runs; the two consumers take turns at the tensor cores.
+//
+// What must not matter: keys past S_b are masked in S, and their rows of V become 0 in shared memory before the product, since 0·NaN is
+// NaN. In blocks where causal rows differ in what they see, rows of V with a NaN or an infinity become 0 too and are added afterwards to
+// those rows that see them.
+#pragma once
+#include "hopper.cuh"
+#include "prefill_plan.cuh"
+
+namespace gaze {
+
+template <int DQK, int DVO>
+struct PrefillTmaShape {
+  static constexpr int kKeys = 128;  // of a block
+  static constexpr int kThreads = 384, kHelpers = 96;
+  static constexpr int kQueries = DQK <= 128 ? 2 : 1;  // buffers of q
+  static constexpr int kQueryBytes = kTileRows * 2 * DQK, kKeyBytes = kKeys * 2 * DQK, kValueBytes = kKeys * 2 * DVO;
+  static constexpr int kHalf = 128 * 128;  // bytes of 128 rows of 64 elements, the unit of shared memory here
+
+  static constexpr int kQuery = 0;
+  static constexpr int kKey = kQuery + kQueries * kQueryBytes;
+  static constexpr int kValue = kKey + 2 * kKeyBytes;
+  static constexpr int kBarriers = kValue + 2 * kValueBytes;
+  static constexpr int kTiles = kBarriers + 16 * 8;
+  static constexpr int kOdd = kTiles + kQueries * (int)sizeof(Tile);  // of each stage of V, 128 bits: its rows with a NaN or an infinity
+  static constexpr int kBytes = kOdd + 2 * 16;
+};
+
+template <class T, int DQK, int DVO>
+struct PrefillTma {
+  typedef PrefillTmaShape<DQK, DVO> S;
+  static constexpr int kCols = S::kKeys / 8, kDims = DVO / 8;
+
+  enum Barrier { kKeyFull = 0, kKeyEmpty = 2, kValueFull = 4, kValueEmpty = 6, kValueRaw = 8, kQueryFull = 10, kTileFull = 12, kTileEmpty = 14 };
+  enum Group { kHelperGroup = 1, kTurn = 2, kConsumerGroup = 4 };  // of bar.sync
+
+  const PrefillParams &p;
+  uint8_t *const smem;
+  const int tid, lane, warp;
+  const int group;  // G
+
+  __device__ __forceinline__ PrefillTma(const PrefillParams &p, uint8_t *smem)
+      : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), group(p.q_heads / p.kv_heads) {}
+
+  __device__ __forceinline__ uint32_t bar(int b, int i) const { return shared_address(smem + S::kBarriers) + (b + i) * 8; }
+  __device__ __forceinline__ Tile &tile(int i) const { return reinterpret_cast<Tile *>(smem + S::kTiles)[i]; }
+  // odd gives the words in which each bit stands for a row of V in a stage.
+  __device__ __forceinline__ uint32_t *odd(int stage) const { return reinterpret_cast<uint32_t *>(smem + S::kOdd) + 4 * stage; }
+
+  // Extent is which keys a tile has to do with.
+  struct Extent {
+    int end;    // beyond all keys that a row sees
+    int full;   // before it, all rows see all keys
+    int blocks;
+    __device__ __forceinline__ bool special(int block) const { return (block + 1) * S::kKeys > full; }
+  };
+  __device__ __forceinline__ Extent extent(const Tile &x) const {
+    const int query0 = x.row0 / group, query1 = min(x.rows - 1, (x.row0 + kTileRows - 1) / group);
+    const int64_t shift = (int64_t)x.keys - x.rows;
+    Extent e;
+    e.end = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query1 + shift + 1)) : x.keys;
+    e.full = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query0 + shift + 1)) : x.keys;
+    e.blocks = (e.end + S::kKeys - 1) / S::kKeys;
+    return e;
+  }
+
+  // Count is the place in a ring of two: which of them, and the parity of its barrier.
+  struct Count {
+    uint32_t n = 0;
+    __device__ __forceinline__ int stage() const { return n & 1; }
+    __device__ __forceinline__ uint32_t parity() const { return n >> 1 & 1; }
+  };
+  static __device__ __forceinline__ int buffer(uint32_t n) { return n % S::kQueries; }
+  static __device__ __forceinline__ uint32_t buffer_parity(uint32_t n) { return n / S::kQueries & 1; }
+
+  // ---- the warp that copies K and V ----
+
+  __device__ __forceinline__ void copy_tiles() {
+    if (lane == 0) {
+      prefetch_map(p.k_map);
+      prefetch_map(p.v_map);
+    }
+    Count kv;
+    for (uint32_t n = 0;; n++) {
+      barrier_wait(bar(kTileFull, buffer(n)), buffer_parity(n));
+      const Tile &x = tile(buffer(n));
+      if (x.b >= p.batch) break;
+      const int b = x.b, head = x.head, keys = x.keys;
+      const int64_t key0 = x.key0;
+      const Extent e = extent(x);
+      // Lane i copies box i, of which there are so many in a block: {64 elements, box_rows tokens}, token by token, dim by dim.
+      const int rows = p.box_rows, boxes = S::kKeys / rows;
+      int page = fetch_page(b, keys, e.blocks - 1, lane % boxes * rows);
+      for (int block = e.blocks - 1; block >= 0; block--, kv.n++) {
+        const int token = block * S::kKeys + lane % boxes * rows, stage = kv.stage();
+        const int live = min(boxes, (keys - block * S::kKeys + rows - 1) / rows);  // boxes that hold keys
+        const int this_page = page;
+        page = fetch_page(b, keys, block - 1, lane % boxes * rows);
+        int c1 = token, c3 = this_page;
+        if (p.block_tables == nullptr) {
+          c1 = (int)(key0 + token);
+          c3 = 0;
+        } else {
+          c1 = token % p.page_size;
+        }
+        barrier_wait(bar(kKeyEmpty, stage), kv.parity() ^ 1);
+        copy_block<DQK>(S::kKey + stage * S::kKeyBytes, p.k_map, bar(kKeyFull, stage), boxes, live, rows, c1, head, c3);
+        barrier_wait(bar(kValueEmpty, stage), kv.parity() ^ 1);
+        copy_block<DVO>(S::kValue + stage * S::kValueBytes, p.v_map, bar(e.special(block) ? kValueRaw : kValueFull, stage), boxes, live, rows, c1, head, c3);
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(bar(kTileEmpty, buffer(n)));
+    }
+  }
+
+  // fetch_page reads the page of a token of a block. A page that is none is given as it is: the copy yields 0 outside the tensor.
+  __device__ __forceinline__ int fetch_page(int b, int keys, int block, int at) const {
+    const int token = block * S::kKeys + at;
+    if (p.block_tables == nullptr || block < 0 || token >= keys) return 0;
+    return p.block_tables[b * p.table_row + token / p.page_size];
+  }
+
+  template <int D>
+  __device__ __forceinline__ void copy_block(int dst, const uint64_t *map, uint32_t full, int boxes, int live, int rows, int c1, int c2, int c3) const {
+    if (lane == 0) barrier_expect(full, live * rows * 2 * D);
+    __syncwarp();
+    const int box = lane % boxes, each = 32 / boxes;  // lanes that share a box's dims
+    if (box < live)
+      for (int half = lane / boxes; half < D / 64; half += each)
+        copy_box(shared_address(smem + dst) + half * S::kHalf + box * rows * 128, map, full, half * 64, c1, c2, c3);
+  }
+
+  // ---- the warps that help ----
+
+  __device__ __forceinline__ void help() {
+    const int me = tid - 32;
+    Scheduler next(p, blockIdx.x);
+    Count kv;
+    uint32_t raw = 0;  // bit i: the parity of stage i's next block to tidy
+    prepare(0, next, me);
+    for (uint32_t n = 0;; n++) {
+      const Tile &x = tile(buffer(n));
+      if (x.b >= p.batch) break;
+      const Extent e = extent(x);
+      const int keys = x.keys;
+      for (int block = e.blocks - 1; block >= 0 && e.special(block); block--) {
+        Count at = kv;
+        at.n += e.blocks - 1 - block;
+        barrier_wait(bar(kValueRaw, at.stage()), raw >> at.stage() & 1);
+        raw ^= 1u << at.stage();
+        tidy(at.stage(), keys - block * S::kKeys, me);
+      }
+      kv.n += e.blocks;
+      prepare(n + 1, next, me);
+    }
+    if (p.offsets_o == nullptr) zero_tail(me);
+    if (me == 0) next.leave();
+  }
+
+  // prepare finds tile n, looks at its block table and loads its rows of q.
+  __device__ __forceinline__ void prepare(uint32_t n, Scheduler &next, int me) {
+    const int i = buffer(n);
+    barrier_wait(bar(kTileEmpty, i), buffer_parity(n) ^ 1);
+    if (me < 32) {
+      next.seek(tile(i), DVO);
+      __syncwarp();
+    }
+    group_sync(kHelperGroup, S::kHelpers);
+    if (me == 0) barrier_arrive(bar(kTileFull, i));
+    Tile &x = tile(i);
+    if (x.b >= p.batch) {
+      end_rows = x.q_base;
+      return;
+    }
+    if (me < 32) next.draw();
+    const T *q = static_cast<const T *>(p.q) + x.q_base;
+    const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0, negative = p.scale < 0;
+    const int rows = x.keys > 0 ? x.rows * group : 0, row0 = x.row0, head = x.head * group;  // without keys q is not needed
+    uint8_t *dst = smem + S::kQuery + i * S::kQueryBytes;
+#pragma unroll 1
+    for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
+      const int row = e / (DQK / 8), piece = e % (DQK / 8), r = row0 + row;
+      const bool live = r < rows;
+      const T *src = live ? q + r / group * p.q_token + (head + r % group) * p.q_head + piece * 8 : q;
+      uint8_t *to = dst + place(row, piece);
+      if (aligned) {
+        cp_async16(shared_address(to), src, live ? 16 : 0);
+      } else {
+#pragma unroll 1
+        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = live ? reinterpret_cast<const uint16_t *>(src)[k] : 0;
+      }
+    }
+    cp_commit();
+    if (bad_table(x, me)) x.bad = 1;
+    cp_wait<0>();
+    if (negative) {  // a negative scale becomes positive with q negated
+#pragma unroll 1
+      for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
+        uint4 *y = reinterpret_cast<uint4 *>(dst + place(e / (DQK / 8), e % (DQK / 8)));
+        *y = make_uint4(y->x ^ 0x80008000u, y->y ^ 0x80008000u, y->z ^ 0x80008000u, y->w ^ 0x80008000u);
+      }
+    }
+    fence_async();
+    barrier_arrive(bar(kQueryFull, i));
+  }
+
+  int64_t end_rows;  // of all requests, once the last tile is found
+
+  // place is where piece c of row r stands in a tile of 128 rows: columns of 64 elements, each row's pieces permuted as the hardware does.
+  static __device__ __forceinline__ uint32_t place(int r, int c) { return c / 8 * S::kHalf + r * 128 + (c % 8 ^ (r & 7)) * 16; }
+
+  // tidy makes a stage of V safe: rows from `live` on become 0, and with a causal mask those with a NaN or an infinity, which are noted.
+  __device__ __forceinline__ void tidy(int stage, int live, int me) const {
+    uint8_t *v = smem + S::kValue + stage * S::kValueBytes;
+    if (me < 4) odd(stage)[me] = 0;
+    group_sync(kHelperGroup, S::kHelpers);
+#pragma unroll 1
+    for (int row = me; row < S::kKeys; row += S::kHelpers) {
+      bool clear = row >= live;
+      if (!clear && p.causal) {
+#pragma unroll 1
+        for (int c = 0; c < DVO / 8; c++) {
+          const uint4 x = *reinterpret_cast<const uint4 *>(v + place(row, c));
+          clear |= nonfinite<T>(x.x) || nonfinite<T>(x.y) || nonfinite<T>(x.z) || nonfinite<T>(x.w);
+        }
+        if (clear) atomicOr(&odd(stage)[row / 32], 1u << (row % 32));
+      }
+      if (clear) {
+#pragma unroll 1
+        for (int c = 0; c < DVO / 8; c++) *reinterpret_cast<uint4 *>(v + place(row, c)) = make_uint4(0, 0, 0, 0);
+      }
+    }
+    fence_async();
+    group_sync(kHelperGroup, S::kHelpers);
+    if (me == 0) barrier_arrive(bar(kValueFull, stage));
+  }
+
+  // bad_table looks at all used entries of the request's block table, so that every tile of it comes out alike.
+  __device__ __forceinline__ bool bad_table(const Tile &x, int me) const {
+    if (p.block_tables == nullptr) return false;
+    const int used = (x.keys + p.page_size - 1) / p.page_size, b = x.b;
+    bool bad = false;
+#pragma unroll 4
+    for (int e = me; e < used; e += S::kHelpers) {
+      const int page = p.block_tables[b * p.table_row + e];
+      if (page >= 0 && page < p.pages) continue;
+      bad = true;
+      report(p.fault, p.op, FAULT_PAGE, b, page, p.pages);
+    }
+    return bad;
+  }
+
+  // zero_tail clears the rows of out past the last request.
+  __device__ __forceinline__ void zero_tail(int me) const {
+    uint4 *out = static_cast<uint4 *>(p.out);
+    const int64_t row = (int64_t)p.q_heads * (DVO / 8);
+#pragma unroll 1
+    for (int64_t e = end_rows * row + (int64_t)blockIdx.x * S::kHelpers + me; e < p.tokens * row; e += (int64_t)gridDim.x * S::kHelpers)
+      out[e] = make_uint4(0, 0, 0, 0);
+  }
+
+  // ---- the consumers ----
+
+  float acc[kDims][4];
+  float m[2], l[2];
+  float scale;    // |scale| · log2(e)
+  int limit[2];   // the last key that a row sees
+  int consumer;   // 0 or 1
+  int g, t;
+
+  __device__ __forceinline__ void scores(float (&s)[kCols][4], int i, int stage) const {
+    const uint32_t q = shared_address(smem + S::kQuery + i * S::kQueryBytes) + consumer * 64 * 128, k = shared_address(smem + S::kKey + stage * S::kKeyBytes);
+#pragma unroll
+    for (int step = 0; step < DQK / 16; step++) {
+      const uint32_t at = step / 4 * S::kHalf + step % 4 * 32;
+      Wgmma<T, kCols>::ss(s, swizzled_tile(q + at, 1024, 0), swizzled_tile(k + at, 1024, 0), step > 0);
+    }
+  }
+  __device__ __forceinline__ void product(const uint32_t (&w)[kCols][2], int stage) {
+    const uint32_t v = shared_address(smem + S::kValue + stage * S::kValueBytes);
+#pragma unroll
+    for (int k = 0; k < S::kKeys / 16; k++) {
+      const uint32_t a[4] = {w[2 * k][0], w[2 * k][1], w[2 * k + 1][0], w[2 * k + 1][1]};
+      Wgmma<T, kDims>::rs(acc, a, swizzled_tile(v + k * 16 * 128, 1024, S::kHalf), true);
+    }
+  }
+
+  __device__ __forceinline__ void mask(float (&s)[kCols][4], int block) const {
+#pragma unroll
+    for (int n = 0; n < kCols; n++)
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        if (block * S::kKeys + n * 8 + 2 * t + (k & 1) > limit[k / 2]) s[n][k] = -GAZE_INF;
+  }
+
+  // weights turns scores into exponentials; f is what older sums must be multiplied with.
+  __device__ __forceinline__ void weights(float (&s)[kCols][4], float (&f)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float top = m[r];
+#pragma unroll
+      for (int n = 0; n < kCols; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      f[r] = m[r] == top ? 1.0f : exp2_approx((m[r] - top) * scale);
+      m[r] = top;
+      const float off = top == -GAZE_INF ? 0.0f : top * scale;
+      float sum = 0;
+#pragma unroll
+      for (int n = 0; n < kCols; n++) {
+        s[n][2 * r] = exp2_approx(fmaf(s[n][2 * r], scale, -off));
+        s[n][2 * r + 1] = exp2_approx(fmaf(s[n][2 * r + 1], scale, -off));
+        sum += s[n][2 * r] + s[n][2 * r + 1];
+      }
+      l[r] = l[r] * f[r] + sum;
+    }
+  }
+  static __device__ __forceinline__ void packed(uint32_t (&w)[kCols][2], const float (&s)[kCols][4]) {
+#pragma unroll
+    for (int n = 0; n < kCols; n++) w[n][0] = pack<T>(s[n][0], s[n][1]), w[n][1] = pack<T>(s[n][2], s[n][3]);
+  }
+
+  // add_odd adds the rows of V that tidy took out, to the rows that see them.
+  __device__ __forceinline__ void add_odd(const Tile &x, const uint32_t (&w)[kCols][2], int block, int stage) {
+#pragma unroll 1
+    for (int i = 0; i < 4; i++) {
+#pragma unroll 1
+      for (uint32_t rest = odd(stage)[i]; rest != 0; rest &= rest - 1) {
+        const int at = 32 * i + __ffs(rest) - 1, token = block * S::kKeys + at;
+        uint32_t pair[2] = {0, 0};
+#pragma unroll
+        for (int n = 0; n < kCols; n++) {  // w[at / 8], without an index that would move w out of registers
+          const uint32_t hit = n == at / 8 ? ~0u : 0;
+          pair[0] |= w[n][0] & hit, pair[1] |= w[n][1] & hit;
+        }
+        const int from = (lane & ~3) | at % 8 / 2;
+        const uint32_t up = __shfl_sync(~0u, pair[0], from), down = __shfl_sync(~0u, pair[1], from);
+        const float w0 = at % 2 ? unpack<T>(up).y : unpack<T>(up).x, w1 = at % 2 ? unpack<T>(down).y : unpack<T>(down).x;
+        int64_t base;
+        if (p.block_tables == nullptr) {
+          base = x.v_base + token * p.v_token;
+        } else {
+          const int page = p.block_tables[x.b * p.table_row + token / p.page_size];
+          base = page * p.v_page + token % p.page_size * p.v_token + x.head * p.v_head;
+        }
+        const T *v = static_cast<const T *>(p.v) + base;
+#pragma unroll
+        for (int n = 0; n < kDims; n++)
+#pragma unroll
+          for (int k = 0; k < 4; k++)
+            if (token <= limit[k / 2]) acc[n][k] += (k < 2 ? w0 : w1) * to_f32(v[n * 8 + 2 * t + (k & 1)]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void release(int which, int stage) const {
+    if (lane == 0) barrier_arrive(bar(which, stage));
+  }
+
+  __device__ __forceinline__ void consume() {
+    consumer = warp / 4 - 1;
+    g = lane / 4;
+    t = lane % 4;
+    scale = (p.scale < 0 ? -p.scale : p.scale) * kLog2e;
+    if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    const int rows0 = consumer * 64 + warp % 4 * 16;  // this warp's first of the tile
+    Count kv;  // the next block whose scores are wanted
+    if (consumer == 1) group_arrive(kTurn + 0, 256);
+    for (uint32_t n = 0;; n++) {
+      const int i = buffer(n);
+      barrier_wait(bar(kTileFull, i), buffer_parity(n));
+      const Tile &x = tile(i);
+      if (x.b >= p.batch) break;
+      const Extent e = extent(x);
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const int64_t row = (x.row0 + rows0 + 8 * r + g) / group;
+        limit[r] = p.causal ? (int)max((int64_t)-1, min(row + x.keys - x.rows, (int64_t)x.keys - 1)) : x.keys - 1;
+        m[r] = -GAZE_INF;
+        l[r] = 0;
+      }
+#pragma unroll
+      for (int d = 0; d < kDims; d++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) acc[d][k] = 0;
+      barrier_wait(bar(kQueryFull, i), buffer_parity(n));
+      if (e.blocks > 0) {
+        float s[kCols][4], f[2];
+        uint32_t w[kCols][2];
+        int block = e.blocks - 1;
+        barrier_wait(bar(kKeyFull, kv.stage()), kv.parity());
+        wgmma_begin();
+        scores(s, i, kv.stage());
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(s);
+        release(kKeyEmpty, kv.stage());
+        if (e.special(block)) mask(s, block);
+        weights(s, f);
+        packed(w, s);
+#pragma unroll 1
+        for (; block > 0; block--) {
+          const Count now = kv;
+          kv.n++;
+          barrier_wait(bar(kKeyFull, kv.stage()), kv.parity());
+          barrier_wait(bar(kValueFull, now.stage()), now.parity());
+          group_sync(kTurn + consumer, 256);
+          pin(acc);
+          wgmma_begin();
+          scores(s, i, kv.stage());
+          wgmma_commit();
+          product(w, now.stage());
+          wgmma_commit();
+          group_arrive(kTurn + (consumer ^ 1), 256);
+          wgmma_wait<1>();
+          pin(s);
+          release(kKeyEmpty, kv.stage());
+          if (e.special(block - 1)) mask(s, block - 1);
+          weights(s, f);
+          wgmma_wait<0>();
+          pin(acc);
+          if (e.special(block) && p.causal) add_odd(x, w, block, now.stage());
+          release(kValueEmpty, now.stage());
+#pragma unroll
+          for (int d = 0; d < kDims; d++) acc[d][0] *= f[0], acc[d][1] *= f[0], acc[d][2] *= f[1], acc[d][3] *= f[1];
+          packed(w, s);
+        }
+        barrier_wait(bar(kValueFull, kv.stage()), kv.parity());
+        pin(acc);
+        wgmma_begin();
+        product(w, kv.stage());
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(acc);
+        if (e.special(0) && p.causal) add_odd(x, w, 0, kv.stage());
+        release(kValueEmpty, kv.stage());
+        kv.n++;
+      }
+      finish(x, i, rows0);
+      __syncwarp();
+      release(kTileEmpty, i);
+    }
+  }
+
+  // finish writes the rows, through this consumer's part of q in shared memory so that whole lines go out.
+  __device__ __forceinline__ void finish(const Tile &x, int i, int rows0) {
+    group_sync(kConsumerGroup + consumer, 128);  // all of its products have read q
+    uint8_t *q = smem + S::kQuery + i * S::kQueryBytes;
+    const int row_end = x.rows * group, head0 = x.head * group;
+    const bool bad = x.bad;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float sum = l[r];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const bool empty = bad || sum == 0;
+      const float f = 1.0f / sum;
+      const int row = rows0 + 8 * r + g, at = x.row0 + row;
+#pragma unroll
+      for (int d = 0; d < kDims; d++)
+        *reinterpret_cast<uint32_t *>(q + place(row, d) + 4 * t) = empty ? 0 : pack<T>(acc[d][2 * r] * f, acc[d][2 * r + 1] * f);
+      if (t == 0 && at < row_end && x.lse_base >= 0) {
+        const float lse2 = empty ? -GAZE_INF : m[r] * scale + log2f(sum);
+        const int64_t to = x.lse_base + (int64_t)(at / group) * p.q_heads + head0 + at % group;
+        if (p.lse != nullptr) p.lse[to] = lse2 * kLn2;
+        if (p.lse2 != nullptr) p.lse2[to] = lse2;
+      }
+    }
+    __syncwarp();
+    T *out = static_cast<T *>(p.out) + x.o_base;
+    const bool aligned = aligned16(out);
+#pragma unroll 1
+    for (int e = lane; e < 16 * (DVO / 8); e += 32) {
+      const int row = rows0 + e / (DVO / 8), piece = e % (DVO / 8), r = x.row0 + row;
+      if (r >= row_end) break;
+      const uint4 y = *reinterpret_cast<const uint4 *>(q + place(row, piece));
+      T *to = out + ((int64_t)(r / group) * p.q_heads + head0 + r % group) * DVO + piece * 8;
+      if (aligned) {
+        *reinterpret_cast<uint4 *>(to) = y;
+      } else {
+        const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&y);
+#pragma unroll
+        for (int k = 0; k < 8; k++) to[k] = z.x[k];
+      }
+    }
+  }
+
+  // ---- the whole ----
+
+  __device__ __forceinline__ void run() {
+    if (tid == 0) {
+      for (int i = 0; i < 2; i++) {
+        barrier_init(bar(kKeyFull, i), 1);
+        barrier_init(bar(kKeyEmpty, i), 8);
+        barrier_init(bar(kValueFull, i), 1);
+        barrier_init(bar(kValueEmpty, i), 8);
+        barrier_init(bar(kValueRaw, i), 1);
+        barrier_init(bar(kQueryFull, i), S::kHelpers);
+        barrier_init(bar(kTileFull, i), 1);
+        barrier_init(bar(kTileEmpty, i), 9);
+      }
+      barrier_init_fence();
+    }
+    __syncthreads();
+    if (warp < 4) {
+      registers_down<56>();
+      if (warp == 0) {
+        copy_tiles();
+      } else {
+        help();
+      }
+    } else {
+      registers_up<224>();
+      consume();
+    }
+  }
+};
+
+template <class T, int DQK, int DVO>
+__device__ __forceinline__ void prefill_tma(const PrefillParams &p) {
+  SHARED(smem);
+  grid_wait();
+  grid_launch_next();
+  PrefillTma<T, DQK, DVO>(p, smem).run();
+}
+
+}  // namespace gaze
