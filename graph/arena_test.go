@@ -16,7 +16,7 @@ func TestArrange(t *testing.T) {
 			first := r.IntN(30)
 			bs[i] = buffer{bytes: r.IntN(500), first: first, last: first + r.IntN(8)}
 		}
-		total, end, busiest := arrange(bs), 0, 0
+		total, end, busiest := arrange(bs, host), 0, 0
 		for i, a := range bs {
 			if a.offset%alignment != 0 {
 				t.Fatalf("offset %d", a.offset)

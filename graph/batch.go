@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"gorgonia.org/tensor"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // Batch is the fixed int32 tensors that tell a graph which tokens of which sequences a step is about. They are bound to the
-// graph's inputs once; Set rewrites their memory. Letters as in package ops: B requests, T rows.
+// graph's inputs once; Set rewrites their memory. They lie on the cache's device, one after the other, so that one copy brings them
+// there. Letters as in package ops: B requests, T rows.
 //
 // In a prefill, B is one more than the requests asked for: the last one has no keys, and the rows without a token are its queries.
 type Batch struct {
@@ -28,7 +30,10 @@ type Batch struct {
 	maxSeqLen int
 	maxPages  int
 
-	tables, seqLens, qLens, cumQLens, positions, requests, lastRows []int32
+	tables, seqLens, qLens, cumQLens, positions, requests, lastRows []int32 // the tensors on the host
+
+	staged []byte         // all of them, where the tensors lie on a device
+	block  unsafe.Pointer // where they lie
 }
 
 // Request is one sequence's part in a step: its last Tokens tokens, whose slots it must have already.
@@ -62,24 +67,69 @@ func (c *KVCache) newBatch(requests, rows, maxSeqLen int, packed bool) (*Batch, 
 	if packed {
 		all++
 	}
-	b.BlockTables, b.tables = int32s(all, b.maxPages)
-	b.SeqLens, b.seqLens = int32s(all)
-	b.QLens, b.qLens = int32s(all)
-	b.CumQLens, b.cumQLens = int32s(all + 1)
-	b.Positions, b.positions = int32s(rows)
-	b.Requests, b.requests = int32s(rows)
-	b.LastRows, b.lastRows = int32s(requests)
+	var l layout
+	l.add(&b.BlockTables, &b.tables, all, b.maxPages)
+	l.add(&b.SeqLens, &b.seqLens, all)
+	l.add(&b.QLens, &b.qLens, all)
+	l.add(&b.CumQLens, &b.cumQLens, all+1)
+	l.add(&b.Positions, &b.positions, rows)
+	l.add(&b.Requests, &b.requests, rows)
+	l.add(&b.LastRows, &b.lastRows, requests)
+	if err := l.place(b); err != nil {
+		return nil, err
+	}
 	return b, b.Set()
 }
 
-// int32s makes a tensor and the slice of its memory.
-func int32s(shape ...int) (*tensor.Dense, []int32) {
-	mem := make([]int32, tensor.Shape(shape).TotalSize())
-	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(mem)), mem
+// layout is int32 tensors one after the other, each aligned.
+type layout struct {
+	parts []part
+	bytes int
+}
+
+type part struct {
+	tensor **tensor.Dense
+	slice  *[]int32
+	view   attn.Tensor
+	at     int
+}
+
+func (l *layout) add(t **tensor.Dense, s *[]int32, shape ...int) {
+	v := attn.Of(attn.I32, shape...)
+	l.parts = append(l.parts, part{t, s, v, l.bytes})
+	l.bytes += aligned(v.Bytes())
+}
+
+// place makes the tensors on the cache's device and, if that isn't the host, their images there.
+func (l *layout) place(b *Batch) error {
+	c := b.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.open(); err != nil {
+		return err
+	}
+	images, err := CPU.Alloc(l.bytes)
+	if err != nil {
+		return err
+	}
+	b.block = images
+	if !onHost(c.dev) {
+		b.staged = bytesAt(images, l.bytes)
+		if b.block, err = c.dev.Alloc(l.bytes); err != nil {
+			return err
+		}
+		c.blocks = append(c.blocks, b.block)
+	}
+	for _, p := range l.parts {
+		*p.slice = unsafe.Slice((*int32)(unsafe.Add(images, p.at)), p.view.Len())
+		p.view.Ptr = unsafe.Add(b.block, p.at)
+		*p.tensor = headerOf(c.dev, &p.view)
+	}
+	return nil
 }
 
 // Set writes the tensors of the next step: request b is reqs[b]. Requests that are left out are empty. It allocates nothing. An
-// error, which is ErrArgument, has written nothing.
+// ErrArgument has written nothing; after an error of the device, what its tensors hold is not known until a Set succeeds.
 func (b *Batch) Set(reqs ...Request) error {
 	b.cache.mu.Lock()
 	defer b.cache.mu.Unlock()
@@ -116,12 +166,18 @@ func (b *Batch) Set(reqs ...Request) error {
 		b.qLens[i] = int32(row) - b.cumQLens[i]
 	}
 	b.cumQLens[len(b.seqLens)] = int32(row)
-	return nil
+	if b.staged == nil {
+		return nil
+	}
+	return b.cache.dev.Write(b.block, b.staged)
 }
 
 func (b *Batch) check(reqs []Request) error {
 	refuse := func(i int, arg, want, got string, a ...any) error {
 		return attn.Errorf(ops.ErrArgument, "kv_cache", fmt.Sprintf("requests[%d]%s", i, arg), want, got, a...)
+	}
+	if err := b.cache.open(); err != nil {
+		return err
 	}
 	if len(reqs) > len(b.lastRows) {
 		return attn.Errorf(ops.ErrArgument, "kv_cache", "requests", fmt.Sprintf("%d or fewer", len(b.lastRows)), "%d", len(reqs))

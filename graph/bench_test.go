@@ -20,6 +20,8 @@ type idleBackend struct{ attn.Unimplemented }
 
 func (idleBackend) Name() string { return "idle" }
 
+func (idleBackend) Supports(attn.Call) []error { return nil }
+
 func (idleBackend) Decode(*attn.DecodeCall) error       { return nil }
 func (idleBackend) Append(*attn.AppendCall) error       { return nil }
 func (idleBackend) RMSNorm(*attn.RMSNormCall) error     { return nil }

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -34,6 +35,8 @@ func (c KVCacheConfig) pageBytes() int {
 // layer, and sequences with a common prefix share its pages. Kwon et al., "Efficient Memory Management for Large Language Model
 // Serving with PagedAttention", 2023.
 //
+// On a device its memory is there, and copies of pages are made there.
+//
 // The cache only keeps the books and hands out memory; [ops.AppendKV] writes keys and values. A page that several sequences
 // hold is never written: the cache copies a part-filled one before it gives a slot in it away.
 //
@@ -44,9 +47,11 @@ type KVCache struct {
 	layers []*tensor.Dense
 	bases  []unsafe.Pointer
 
-	mu   sync.Mutex
-	refs []int32 // sequences that hold each page
-	free []int32 // pages that nobody holds; the last one goes next
+	mu     sync.Mutex
+	closed bool
+	blocks []unsafe.Pointer // what the batches have on the device
+	refs   []int32          // sequences that hold each page
+	free   []int32          // pages that nobody holds; the last one goes next
 }
 
 // Sequence is the pages of one request's tokens, made by [KVCache.NewSequence] or [KVCache.Fork].
@@ -76,16 +81,41 @@ func NewKVCache(dev Device, cfg KVCacheConfig) (*KVCache, error) {
 	for range cfg.Layers {
 		var err error
 		if t.Ptr, err = dev.Alloc(t.Bytes()); err != nil {
-			return nil, err
+			return nil, errors.Join(err, c.Close())
 		}
 		c.bases = append(c.bases, t.Ptr)
-		c.layers = append(c.layers, dense(&t))
+		c.layers = append(c.layers, headerOf(dev, &t))
 	}
 	c.refs, c.free = make([]int32, cfg.Pages), make([]int32, cfg.Pages)
 	for i := range c.free {
 		c.free[i] = int32(cfg.Pages - 1 - i)
 	}
 	return c, nil
+}
+
+// Close gives back the memory of the cache and of its batches. A second Close does nothing; every other use afterwards is ErrArgument.
+// Machines must not run on it any more.
+func (c *KVCache) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	var errs []error
+	for _, p := range append(c.bases, c.blocks...) {
+		errs = append(errs, c.dev.Free(p))
+	}
+	c.bases, c.blocks = nil, nil
+	return errors.Join(errs...)
+}
+
+// open refuses a closed cache.
+func (c *KVCache) open() error {
+	if c.closed {
+		return attn.Errorf(ops.ErrArgument, "kv_cache", "kv_cache", "an open cache", "a closed one")
+	}
+	return nil
 }
 
 func (c KVCacheConfig) check() error {
@@ -288,8 +318,11 @@ func (c *KVCache) Fork(s *Sequence, n int) (*Sequence, error) {
 	return f, nil
 }
 
-// holds refuses sequences that are not this cache's.
+// holds refuses sequences that are not this cache's, and every one once that is closed.
 func (c *KVCache) holds(s *Sequence) error {
+	if err := c.open(); err != nil {
+		return err
+	}
 	switch {
 	case s == nil:
 		return attn.Errorf(ops.ErrArgument, "kv_cache", "sequence", "a sequence of this cache", "nil")

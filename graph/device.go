@@ -11,19 +11,9 @@ import (
 	"github.com/gaze-ml/gaze/ops"
 )
 
-// Device is where a [Machine] keeps its results and what runs its calls.
-type Device interface {
-	// Name tells people which device it is, "cpu".
-	Name() string
-	// Backend runs calls whose operands lie in the device's memory.
-	Backend() ops.Backend
-	// Alloc gives zeroed memory, aligned to 64 bytes, that stays until Free; ErrOutOfMemory where there is none.
-	Alloc(bytes int) (unsafe.Pointer, error)
-	// Free takes back what Alloc gave.
-	Free(unsafe.Pointer) error
-	// Copy copies within the device's memory, after the calls before it and before those after it.
-	Copy(dst, src unsafe.Pointer, bytes int) error
-}
+// Device is where a [Machine] keeps its results and what runs its calls: [CPU], or a GPU. One that is an [ops.Engined] too runs some
+// of Gorgonia's own ops.
+type Device = ops.Device
 
 // CPU is the device that every program has: Go memory, and the Go backend with GOMAXPROCS threads.
 var CPU Device = new(CPUDevice)
@@ -73,10 +63,41 @@ func (d *CPUDevice) Alloc(bytes int) (p unsafe.Pointer, err error) {
 // Free leaves it to the garbage collector: tensors that the caller still has stay valid.
 func (d *CPUDevice) Free(unsafe.Pointer) error { return nil }
 
+// Owns is true for all memory that is no other device's.
+func (d *CPUDevice) Owns(p unsafe.Pointer, bytes int) bool { return ops.Owner(p, bytes) == nil }
+
 // Copy copies.
 func (d *CPUDevice) Copy(dst, src unsafe.Pointer, bytes int) error {
-	copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
+	copy(bytesAt(dst, bytes), bytesAt(src, bytes))
 	return nil
+}
+
+// Write copies.
+func (d *CPUDevice) Write(dst unsafe.Pointer, src []byte) error {
+	copy(bytesAt(dst, len(src)), src)
+	return nil
+}
+
+// Read copies.
+func (d *CPUDevice) Read(dst []byte, src unsafe.Pointer) error {
+	copy(dst, bytesAt(src, len(dst)))
+	return nil
+}
+
+func bytesAt(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
+
+// onHost tells whether a device's memory is the host's: then it owns a variable of Go.
+func onHost(d Device) bool {
+	p := new(byte)
+	return d.Owns(unsafe.Pointer(p), 1)
+}
+
+// headerOf makes a header over memory of a device, which must be contiguous.
+func headerOf(d Device, t *attn.Tensor) *tensor.Dense {
+	if onHost(d) {
+		return dense(t)
+	}
+	return ops.DeviceTensor(d, t)
 }
 
 // dense makes a header over t's memory, which must be contiguous and the host's.

@@ -1,7 +1,7 @@
 package graph
 
 import (
-	"unsafe"
+	"bytes"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 	"github.com/gaze-ml/gaze/ops"
@@ -9,8 +9,12 @@ import (
 
 // Poison fills the Machine's memory with NaN (of any float dtype), as if other runs had used it.
 func (m *Machine) Poison() {
-	for i := range unsafe.Slice((*byte)(m.arena), m.bytes) {
-		*(*byte)(unsafe.Add(m.arena, i)) = 0xff
+	for pl, d := range m.devs {
+		if d != nil {
+			if err := d.Write(m.arenas[pl], bytes.Repeat([]byte{0xff}, m.bytes[pl])); err != nil {
+				panic(err)
+			}
+		}
 	}
 }
 
@@ -18,7 +22,7 @@ func (m *Machine) Poison() {
 func (m *Machine) Loop() error {
 	for i := range m.steps {
 		if c := m.steps[i].call; c != nil {
-			if err := c.Run(m.backend); err != nil {
+			if err := c.Run(m.steps[i].backend); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -22,6 +23,20 @@ type LlamaWeights struct {
 	Layers    []LayerWeights
 	Norm      *gorgonia.Node // [H]
 	Head      *gorgonia.Node // [V, H]; nil: Embedding, tied
+}
+
+// Nodes are all weights, each once, for [Resident].
+func (w LlamaWeights) Nodes() []*gorgonia.Node {
+	all := []*gorgonia.Node{w.Embedding, w.Norm, w.Head}
+	for _, l := range w.Layers {
+		all = append(all, l.AttnNorm, l.Q, l.K, l.V, l.QBias, l.KBias, l.VBias, l.O, l.MLPNorm, l.Gate, l.Up, l.Down)
+	}
+	seen := map[*gorgonia.Node]bool{nil: true}
+	return slices.DeleteFunc(all, func(n *gorgonia.Node) bool {
+		was := seen[n]
+		seen[n] = true
+		return was
+	})
 }
 
 // Llama is a whole model over the token ids [T] int32: the embedding, the layers, each with its own cache of kvs, the norm, and

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,6 +9,7 @@ import (
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 	"github.com/gaze-ml/gaze/ops"
@@ -19,19 +21,20 @@ import (
 // locked meanwhile. Ops of gaze write into buffers that the Machine owns and reuses for results that are not in use at the same
 // time. Gorgonia's own ops run through their Do and own what they return.
 //
+// On a device that isn't the CPU, every node is placed: on the device if that runs it, else on the CPU; what writes in place never on
+// the CPU. Values are copied between the two by steps of their own, each once, and [Machine.Placement] lists all that.
+//
 // An input has the value given by [Machine.Let], or else the one bound to its node. The Machine reads values bound to nodes and
 // never binds one, so several Machines may run one graph at once; what ops write in place (caches, [ops.WithOut]) is the
 // caller's memory, which Machines that run at once must not share. Nodes must not be added to the graph meanwhile.
 //
 // Methods may be called from several goroutines; they wait for each other.
 type Machine struct {
-	mu      sync.Mutex
-	dev     Device
-	backend ops.Backend
+	mu sync.Mutex
 	plan
-	let   []gorgonia.Value // by slot; nil: the node's own value
-	arena unsafe.Pointer
-	bytes int
+	arenas  [places]unsafe.Pointer
+	bytes   [places]int
+	carrier carrier
 
 	at     int  // the step that runs, for errors
 	valid  bool // the last run succeeded
@@ -44,9 +47,10 @@ var _ gorgonia.VM = (*Machine)(nil)
 type Option func(*options)
 
 type options struct {
-	dev     Device
-	keep    []*gorgonia.Node
-	outputs []*gorgonia.Node
+	dev      Device
+	keep     []*gorgonia.Node
+	outputs  []*gorgonia.Node
+	resident []*gorgonia.Node
 }
 
 // On chooses the device, [CPU] by default.
@@ -63,8 +67,16 @@ func Outputs(nodes ...*gorgonia.Node) Option {
 	return func(o *options) { o.outputs = append(o.outputs, nodes...) }
 }
 
+// Resident makes host tensors of these input nodes go to the device once, instead of before every run: for weights. A value that is
+// given by [Machine.Let], the same tensor too, or that is another tensor than before, goes there again; memory that changes under a
+// tensor doesn't. On the CPU it changes nothing.
+func Resident(nodes ...*gorgonia.Node) Option {
+	return func(o *options) { o.resident = append(o.resident, nodes...) }
+}
+
 // NewMachine plans the runs of a graph. It refuses, with reasons, graphs that it could not run as the TapeMachine does: two
-// nodes with one hash, statements such as gorgonia.Read, ops that write a constant in place.
+// nodes with one hash, statements such as gorgonia.Read, ops that write a constant in place; and ops that write in place and that the
+// device can't run, ErrUnsupported with every reason.
 func NewMachine(g *gorgonia.ExprGraph, opts ...Option) (*Machine, error) {
 	o := options{dev: CPU}
 	for _, opt := range opts {
@@ -76,17 +88,22 @@ func NewMachine(g *gorgonia.ExprGraph, opts ...Option) (*Machine, error) {
 	if o.dev == nil {
 		return nil, attn.Errorf(ops.ErrNoDevice, "machine", "device", "a device", "nil")
 	}
-	p, err := newPlan(g, o.outputs, o.keep)
+	p, err := newPlan(g, &o)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{dev: o.dev, backend: o.dev.Backend(), plan: *p, let: make([]gorgonia.Value, len(p.slots))}
-	m.bytes = arrange(m.buffers)
-	if m.arena, err = m.dev.Alloc(m.bytes); err != nil {
-		return nil, err
+	m := &Machine{plan: *p}
+	for pl, d := range m.devs {
+		if d == nil {
+			continue
+		}
+		m.bytes[pl] = arrange(m.buffers, place(pl))
+		if m.arenas[pl], err = d.Alloc(m.bytes[pl]); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
 	}
 	for i, b := range m.buffers {
-		m.slots[m.owner[i]].view.Ptr = unsafe.Add(m.arena, b.offset)
+		m.slots[m.owner[i]].view.Ptr = unsafe.Add(m.arenas[b.place], b.offset)
 	}
 	for i := range m.steps {
 		st := &m.steps[i]
@@ -99,8 +116,9 @@ func NewMachine(g *gorgonia.ExprGraph, opts ...Option) (*Machine, error) {
 	return m, nil
 }
 
-// Memory is the number of bytes that the Machine's buffers take: not inputs, nor results of Gorgonia's own ops.
-func (m *Machine) Memory() int { return m.bytes }
+// Memory is the number of bytes that the Machine's buffers take, on the device and on the host: not inputs and their copies, nor
+// results of Gorgonia's own ops on the CPU.
+func (m *Machine) Memory() int { return m.bytes[host] + m.bytes[onDevice] }
 
 // RunAll runs every node once. It may be called again and again, without Reset: inputs may have got new values, or their
 // memory new contents. After the first run it allocates nothing, unless Gorgonia's own ops do.
@@ -134,15 +152,18 @@ func (m *Machine) runSteps() (err error) {
 	}()
 	for m.at = range m.steps {
 		st := &m.steps[m.at]
-		if st.planned == nil {
-			err = m.do(st)
-		} else {
+		switch {
+		case st.planned != nil:
 			if !st.bound {
 				err = m.bind(st)
 			}
 			if st.call != nil && err == nil {
-				err = st.call.Run(m.backend)
+				err = st.call.Run(st.backend)
 			}
+		case st.move:
+			err = m.move(st)
+		default:
+			err = m.do(st)
 		}
 		if err != nil {
 			return err
@@ -184,10 +205,22 @@ func renamed(t, name *attn.Tensor) attn.Tensor {
 	return r
 }
 
+// move copies a value to the other place.
+func (m *Machine) move(st *step) error {
+	from, to := &m.slots[st.args[0]].view, &m.slots[st.results[0]].view
+	if st.place == onDevice {
+		return m.carrier.upload(m.devs[onDevice], to.Ptr, from)
+	}
+	return m.carrier.download(m.devs[onDevice], to.Ptr, from)
+}
+
 // do runs one of Gorgonia's own ops.
 func (m *Machine) do(st *step) error {
 	for i, a := range st.args {
 		st.vals[i] = m.header(a)
+	}
+	if st.engine != nil {
+		return st.engine(m.devs[onDevice], m.header(st.results[0]).(*tensor.Dense), st.vals)
 	}
 	v, err := st.node.Op().Do(st.vals...)
 	if err != nil {
@@ -219,7 +252,7 @@ func (m *Machine) header(s int) gorgonia.Value {
 		}
 	}
 	if sl.value == nil {
-		sl.value = dense(&sl.view)
+		sl.value = headerOf(m.devs[sl.place], &sl.view)
 	}
 	return sl.value
 }
@@ -228,7 +261,7 @@ func (m *Machine) header(s int) gorgonia.Value {
 func (m *Machine) Reset() {}
 
 // Close gives back the Machine's memory. Closing twice is fine; every other use afterwards is ErrArgument. Tensors that Value
-// returned are not valid any more, unless the device is the CPU.
+// returned are not valid any more, unless they are the host's.
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,9 +269,19 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	m.closed = true
-	err := m.dev.Free(m.arena)
-	m.plan, m.let, m.arena = plan{}, nil, nil
-	return err
+	var errs []error
+	for pl, d := range m.devs {
+		if m.arenas[pl] != nil {
+			errs = append(errs, d.Free(m.arenas[pl]))
+		}
+		for i := range m.inputs {
+			if p := m.inputs[i].mem[pl]; p != nil {
+				errs = append(errs, d.Free(p))
+			}
+		}
+	}
+	m.plan, m.arenas, m.carrier = plan{}, [places]unsafe.Pointer{}, carrier{}
+	return errors.Join(errs...)
 }
 
 func errClosed() error {

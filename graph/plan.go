@@ -13,7 +13,7 @@ import (
 	"github.com/gaze-ml/gaze/ops"
 )
 
-// slot is one value of a run: an input, a result of an op, or the memory of another slot under a new name.
+// slot is one value of a run in one place: an input, a result of an op, or the memory of another slot under a new name.
 type slot struct {
 	node    *gorgonia.Node // nil where no node names the result
 	name    string         // the node's, for errors
@@ -21,21 +21,31 @@ type slot struct {
 	shape   tensor.Shape
 	view    attn.Tensor    // dtype, shape and, during runs, where it lies; absent for what only Gorgonia's own ops understand
 	value   gorgonia.Value // the header that goes with view; made when asked for
-	alias   int            // the slot whose memory it is, or none
-	step    int            // the step that gives it its value, or none
-	readers []int          // the steps that have it as an operand, in order
-	viewed  bool           // an op of gaze is among them
-	kept    bool           // holds its memory until the next run
-	buffers []int          // the planned memory in which it may lie
+	place   place
+	alias   int   // the slot whose memory it is, or none
+	step    int   // the step that gives it its value, or none
+	input   int   // of plan.inputs, or none
+	readers []int // the steps that have it as an operand, in order
+	viewed  bool  // an op of gaze is among them
+	kept    bool  // holds its memory until the next run
+	buffers []int // the planned memory in which it may lie
+
+	in     [places]int // the slots of the same value, by place, or none
+	rename ops.Planned // it is nothing but slot of, in any place, under another shape
+	of     int
 }
 
-// step is one op of a run: one of gaze (planned), or one of Gorgonia's own.
+// step is one op of a run: one of gaze (planned), one of Gorgonia's own, or a copy of a value to the other place.
 type step struct {
 	node    *gorgonia.Node
 	args    []int       // slots of the operands
 	results []int       // slots of the results; none where nobody wants one
-	planned ops.Planned // nil for Gorgonia's own ops
-	call    ops.Call    // nil for Gorgonia's own ops, and for ops that only rename memory
+	planned ops.Planned // of gaze's ops
+	call    ops.Call    // of gaze's ops, except those that only rename memory
+	engine  engineOp    // of Gorgonia's own ops that the device runs
+	move    bool        // a copy
+	place   place       // where operands and results are; a copy's result
+	backend ops.Backend // that runs call
 	bound   bool        // call knows where operands and results lie
 
 	in, out []attn.Tensor    // of planned ops
@@ -46,32 +56,40 @@ const none = -1
 
 // plan is what NewMachine learns from a graph.
 type plan struct {
-	nodes   map[*gorgonia.Node]int // slots by node
-	slots   []slot
-	inputs  []int // slots that must have a value
-	steps   []step
-	buffers []buffer
-	owner   []int // the slot that each buffer was made for
+	target
+	nodes     map[*gorgonia.Node]int // slots by node
+	slots     []slot
+	inputs    []input
+	steps     []step
+	buffers   []buffer
+	owner     []int // the slot that each buffer was made for
+	decisions []NodePlacement
 }
 
 // reading guards graphs while they are read: Gorgonia's accessors fill an index on the side.
 var reading sync.Mutex
 
 // newPlan orders the graph's nodes and describes every value. Only what outputs need is run, or all if there are none.
-func newPlan(g *gorgonia.ExprGraph, outputs, keep []*gorgonia.Node) (*plan, error) {
+func newPlan(g *gorgonia.ExprGraph, o *options) (*plan, error) {
 	reading.Lock()
 	defer reading.Unlock()
-	p := &plan{nodes: map[*gorgonia.Node]int{}}
+	p := &plan{target: targetOf(o.dev), nodes: map[*gorgonia.Node]int{}}
+	outputs, keep := o.outputs, o.keep
 	order, children, err := inOrder(g)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range append(slices.Clone(outputs), keep...) {
+	for _, n := range slices.Concat(outputs, keep, o.resident) {
 		if n == nil {
 			return nil, attn.Errorf(ops.ErrArgument, "machine", "node", "a node of the graph", "nil")
 		}
 		if _, ok := children[n]; !ok {
 			return nil, attn.Errorf(ops.ErrArgument, "machine", "node", "a node of the graph", "%s, which is not in it", nodeName(n))
+		}
+	}
+	for _, n := range o.resident {
+		if n.Op() != nil {
+			return nil, attn.Errorf(ops.ErrArgument, "machine", nodeName(n), "an input node, to be resident", "%s", describe(n))
 		}
 	}
 	needed := needs(order, children, append(slices.Clone(outputs), keep...), len(outputs) == 0)
@@ -86,9 +104,6 @@ func newPlan(g *gorgonia.ExprGraph, outputs, keep []*gorgonia.Node) (*plan, erro
 		if !needed[n] {
 			continue
 		}
-		if n.Op() == nil {
-			p.inputs = append(p.inputs, p.nodes[n])
-		}
 		if _, ok := n.Op().(*ops.Projection); !ok {
 			for _, c := range children[n] {
 				consumed[c] = true
@@ -100,8 +115,13 @@ func newPlan(g *gorgonia.ExprGraph, outputs, keep []*gorgonia.Node) (*plan, erro
 	}
 	for _, n := range order {
 		if needed[n] && (!consumed[n] || slices.Contains(keep, n) || slices.Contains(outputs, n)) {
-			p.slots[p.nodes[n]].kept = true
+			p.slots[p.somewhere(p.nodes[n])].kept = true
 		}
+	}
+	for i := range p.inputs {
+		in := &p.inputs[i]
+		in.needed = needed[in.node]
+		in.resident = isConstant(in.node) || slices.Contains(o.resident, in.node)
 	}
 	p.settle()
 	return p, nil
@@ -171,20 +191,37 @@ func (p *plan) add(n *gorgonia.Node, children []*gorgonia.Node) error {
 	}
 	switch op := n.Op().(type) {
 	case nil:
-		_, err := p.nodeSlot(n)
-		return err
+		return p.addInput(n)
 	case *ops.Projection:
 		return p.addProjection(n, op, args)
 	case ops.Planned:
 		return p.addPlanned(n, op, args)
 	default:
+		if isConstant(n) {
+			return p.addInput(n)
+		}
 		return p.addOther(n, args)
 	}
 }
 
+// newSlot adds a slot that is no alias and no input, unless it says so afterwards.
 func (p *plan) newSlot(s slot) int {
+	i := len(p.slots)
+	s.alias, s.step, s.input, s.of, s.in = none, none, none, none, [places]int{none, none}
+	s.in[s.place] = i
 	p.slots = append(p.slots, s)
-	return len(p.slots) - 1
+	return i
+}
+
+// addInput adds a node that has its value from outside: an input, or a constant.
+func (p *plan) addInput(n *gorgonia.Node) error {
+	s, err := p.nodeSlot(n)
+	if err != nil {
+		return err
+	}
+	p.slots[s].input = len(p.inputs)
+	p.inputs = append(p.inputs, input{node: n, slot: s, twin: none})
+	return nil
 }
 
 // addProjection names a result of the operand's step.
@@ -195,6 +232,7 @@ func (p *plan) addProjection(n *gorgonia.Node, op *ops.Projection, args []int) e
 			if p.slots[s].node == nil {
 				p.slots[s].node = n
 			}
+			p.decide(n, p.slots[s].place, nil)
 			return nil
 		}
 	}
@@ -203,7 +241,7 @@ func (p *plan) addProjection(n *gorgonia.Node, op *ops.Projection, args []int) e
 
 // addPlanned adds an op of gaze and its results.
 func (p *plan) addPlanned(n *gorgonia.Node, op ops.Planned, args []int) error {
-	st := step{node: n, args: args, planned: op, call: op.NewCall(), in: make([]attn.Tensor, len(args))}
+	st := step{node: n, planned: op, call: op.NewCall(), in: make([]attn.Tensor, len(args))}
 	for i, a := range args {
 		st.in[i] = p.slots[a].view
 	}
@@ -211,19 +249,26 @@ func (p *plan) addPlanned(n *gorgonia.Node, op ops.Planned, args []int) error {
 	if err != nil {
 		return err
 	}
-	st.out = make([]attn.Tensor, len(rs))
+	if st.call == nil {
+		p.nodes[n] = p.addRename(n, op, args[0], rs[0].Tensor)
+		return nil
+	}
+	if err := p.choose(&st, rs, args); err != nil {
+		return err
+	}
+	p.bring(&st, args)
+	st.out = make([]attn.Tensor, len(rs)) // what is given there is memory
 	for _, r := range rs {
-		switch {
-		case r.Alias >= 0:
-			if st.call != nil && p.constant(args[r.Alias]) {
-				return attn.Errorf(ops.ErrArgument, "machine", "operands", "an operand that may be written", "a constant, operand %d, written in place", r.Alias)
-			}
-			st.results = append(st.results, p.newSlot(slot{view: r.Tensor, alias: args[r.Alias], step: len(p.steps)}))
-		case r.Wanted:
-			st.results = append(st.results, p.newSlot(slot{view: r.Tensor, alias: none, step: len(p.steps)}))
-		default:
-			st.results = append(st.results, none)
+		s := none
+		if r.Alias >= 0 || r.Wanted {
+			s = p.newSlot(slot{view: r.Tensor, place: st.place})
+			p.slots[s].step = len(p.steps)
 		}
+		if r.Alias >= 0 {
+			p.slots[s].alias = st.args[r.Alias]
+			p.overwrite(st.args[r.Alias])
+		}
+		st.results = append(st.results, s)
 	}
 	p.slots[st.results[0]].node = n
 	p.nodes[n] = st.results[0]
@@ -240,31 +285,22 @@ func (p *plan) addOther(n *gorgonia.Node, args []int) error {
 	if err != nil {
 		return err
 	}
+	st := step{node: n, results: []int{s}, vals: make([]gorgonia.Value, len(args))}
+	p.chooseOther(&st, &p.slots[s].view, args)
+	p.slots[s].place, p.slots[s].in = st.place, [places]int{none, none}
+	p.slots[s].in[st.place] = s
+	p.bring(&st, args)
 	p.slots[s].step = len(p.steps)
-	p.addStep(step{node: n, args: args, results: []int{s}, vals: make([]gorgonia.Value, len(args))})
+	p.addStep(st)
 	return nil
 }
 
 func (p *plan) addStep(st step) {
 	for _, a := range st.args {
 		p.slots[a].readers = append(p.slots[a].readers, len(p.steps))
-		p.slots[a].viewed = p.slots[a].viewed || st.planned != nil
+		p.slots[a].viewed = p.slots[a].viewed || st.planned != nil || st.move
 	}
 	p.steps = append(p.steps, st)
-}
-
-// constant tells whether slot s is, or lies in, a constant of the graph.
-func (p *plan) constant(s int) bool {
-	for p.slots[s].alias != none {
-		s = p.slots[s].alias
-	}
-	return p.slots[s].node != nil && isConstant(p.slots[s].node)
-}
-
-// isConstant tells Gorgonia's constants from other ops: only they have a value.
-func isConstant(n *gorgonia.Node) bool {
-	_, ok := n.Op().(interface{ Value() gorgonia.Value })
-	return ok
 }
 
 // settle gives every result that is no alias a buffer, with the steps during which it is in use.
@@ -282,9 +318,9 @@ func (p *plan) settle() {
 			switch {
 			case s.alias != none:
 				s.buffers = p.slots[s.alias].buffers
-			case st.planned != nil:
+			case st.planned != nil || st.engine != nil || st.move:
 				s.buffers = []int{len(p.buffers)}
-				p.buffers = append(p.buffers, buffer{bytes: s.view.Bytes(), first: i})
+				p.buffers = append(p.buffers, buffer{place: st.place, bytes: s.view.Bytes(), first: i})
 				p.owner = append(p.owner, r)
 			default: // Gorgonia's own ops may return their operands' memory
 				for _, a := range st.args {
@@ -315,21 +351,26 @@ func (p *plan) nodeSlot(n *gorgonia.Node) (s int, err error) {
 			err = attn.Errorf(ops.ErrUnsupported, "machine", "type", "a tensor or a scalar", "%v", n.Type())
 		}
 	}()
-	s = p.newSlot(slot{node: n, name: nodeName(n), dtype: n.Dtype(), shape: n.Shape(), view: attn.Of(ops.DTypeOf(n.Dtype()), n.Shape()...), alias: none, step: none})
+	s = p.newSlot(slot{node: n, name: nodeName(n), dtype: n.Dtype(), shape: n.Shape(), view: attn.Of(ops.DTypeOf(n.Dtype()), n.Shape()...)})
 	p.nodes[n] = s
 	return s, nil
 }
 
-// nodeName is a node's name as an argument of errors.
-func nodeName(n *gorgonia.Node) string { return fmt.Sprintf("%q", n.Name()) }
+// nodeName is a node's name as an argument of errors. A constant's would be its value.
+func nodeName(n *gorgonia.Node) string {
+	if isConstant(n) {
+		return "constant"
+	}
+	return fmt.Sprintf("%q", n.Name())
+}
 
 // describe names a node in errors by ID, name and op, never by its value.
 func describe(n *gorgonia.Node) string {
 	switch {
-	case n.Op() == nil:
-		return fmt.Sprintf("node %d (%s, an input)", n.ID(), nodeName(n))
 	case isConstant(n):
 		return fmt.Sprintf("node %d (a constant)", n.ID())
+	case n.Op() == nil:
+		return fmt.Sprintf("node %d (%s, an input)", n.ID(), nodeName(n))
 	}
 	return fmt.Sprintf("node %d (%s, op %v)", n.ID(), nodeName(n), n.Op())
 }

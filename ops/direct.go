@@ -6,19 +6,23 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/internal/attn"
-	"github.com/gaze-ml/gaze/internal/cpu"
 )
 
 // direct gathers the tensors of a call that runs at once.
 type direct struct {
 	op   string
+	at   places
 	errs []error
 }
 
 // need sets *t to a tensor that must be there.
 func (d *direct) need(arg string, v *tensor.Dense, t *attn.Tensor) {
 	var err error
-	if *t, err = View(d.op, arg, v); err != nil {
+	if *t, err = View(d.op, arg, v); err == nil {
+		d.at.op = d.op
+		err = d.at.see(arg, v, t)
+	}
+	if err != nil {
 		d.errs = append(d.errs, err)
 	}
 }
@@ -42,7 +46,7 @@ func caches[C any](d *direct, vs []*tensor.Dense, in []operand[C], c *C) {
 	}
 }
 
-// run checks the call and gives it to the backend that owns the tensors.
+// run checks the call and gives it to the backend of the device where the tensors lie.
 func (d *direct) run(c attn.Call) (err error) {
 	defer recovered(d.op, &err)
 	if len(d.errs) > 0 {
@@ -51,5 +55,9 @@ func (d *direct) run(c attn.Call) (err error) {
 	if err := c.Infer(); err != nil {
 		return err
 	}
-	return observed(c, cpu.Default())
+	be, err := d.at.backend()
+	if err != nil {
+		return err
+	}
+	return observed(c, be)
 }

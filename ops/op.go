@@ -32,6 +32,8 @@ type Result struct {
 type Call interface {
 	// Bind sets operands and results and checks them; results that are aliases or not wanted are ignored.
 	Bind(in, out []attn.Tensor) error
+	// Supports tells why a backend can't run the call as it was bound last, to operands with or without memory: nil, or every reason.
+	Supports(attn.Backend) []error
 	Run(attn.Backend) error
 }
 
@@ -134,6 +136,8 @@ func (b *call[C, P]) Bind(in, out []attn.Tensor) error {
 	return P(&b.c).Infer()
 }
 
+func (b *call[C, P]) Supports(be attn.Backend) []error { return be.Supports(P(&b.c)) }
+
 func (b *call[C, P]) Run(be attn.Backend) error { return observed(P(&b.c), be) }
 
 // apply checks the nodes and puts the op into their graph.
@@ -186,4 +190,6 @@ type tape struct {
 	call    Call
 	in, out []attn.Tensor
 	vals    []*tensor.Dense
+	dev     Device // where the outputs are; nil: the host
+	made    bool   // they are
 }

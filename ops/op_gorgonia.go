@@ -15,7 +15,6 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/internal/attn"
-	"github.com/gaze-ml/gaze/internal/cpu"
 )
 
 var (
@@ -177,33 +176,46 @@ func noGradient(name string) error {
 
 /* running */
 
-// Do runs the op on the backend that owns the operands and returns a fresh header over memory that the op owns.
+// Do runs the op on the backend of the device where the operands lie and returns a fresh header over memory that the op owns, there.
+// On a device it stays until the operands come from another device or the device is closed: Gorgonia doesn't tell when it is done
+// with a value.
 func (o *op[C, P]) Do(vals ...gorgonia.Value) (v gorgonia.Value, err error) {
 	name := P(&o.proto).Op()
 	defer recovered(name, &err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tape == nil {
-		if err := o.newTape(); err != nil {
-			return nil, err
-		}
+		o.tape = &tape{call: o.NewCall(), in: make([]attn.Tensor, len(o.in)), out: make([]attn.Tensor, len(o.plan)), vals: make([]*tensor.Dense, len(o.plan))}
 	}
 	t := o.tape
 	if len(vals) != len(t.in) {
 		return nil, attn.Errorf(ErrArgument, name, "operands", fmt.Sprint(len(t.in)), "%d", len(vals))
 	}
+	at := places{op: name}
 	for i, v := range vals {
 		if t.in[i], err = View(name, o.in[i].name, v); err != nil {
+			return nil, err
+		}
+		if err := at.see(o.in[i].name, v, &t.in[i]); err != nil {
 			return nil, err
 		}
 		if r := aliased(o.plan, i); r >= 0 {
 			t.vals[r] = v.(*tensor.Dense)
 		}
 	}
+	be, err := at.backend()
+	if err != nil {
+		return nil, err
+	}
+	if !t.made || t.dev != at.dev {
+		if err := o.makeOutputs(at.dev); err != nil {
+			return nil, err
+		}
+	}
 	if err := t.call.Bind(t.in, t.out); err != nil {
 		return nil, err
 	}
-	if err := t.call.Run(cpu.Default()); err != nil {
+	if err := t.call.Run(be); err != nil {
 		return nil, err
 	}
 	return t.vals[0].ShallowClone(), nil
@@ -218,20 +230,28 @@ func aliased(plan []Result, operand int) int {
 	return -1
 }
 
-// newTape allocates the outputs that the op owns.
-func (o *op[C, P]) newTape() error {
-	t := &tape{call: o.NewCall(), in: make([]attn.Tensor, len(o.in)), out: make([]attn.Tensor, len(o.plan)), vals: make([]*tensor.Dense, len(o.plan))}
+// makeOutputs allocates the outputs that the op owns on a device, and gives those on another one back.
+func (o *op[C, P]) makeOutputs(dev Device) error {
+	t := o.tape
+	old, was := t.dev, t.made
+	t.made = false
 	for i, r := range o.plan {
 		if r.Alias >= 0 || !r.Wanted {
 			continue
 		}
-		t.vals[i] = Alloc(r.Tensor)
-		var err error
-		if t.out[i], err = View(P(&o.proto).Op(), "out", t.vals[i]); err != nil {
+		if was && old != nil {
+			_ = old.Free(t.out[i].Ptr) // a device that was closed has given it back already
+		}
+		d, err := allocOn(dev, r.Tensor)
+		if err == nil {
+			t.vals[i] = d
+			t.out[i], err = View(P(&o.proto).Op(), "out", d)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	o.tape = t
+	t.dev, t.made = dev, true
 	return nil
 }
 
