@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
@@ -245,6 +246,44 @@ func TestScalars(t *testing.T) {
 	p = fakecuda.As[decodeParams](&fakecuda.Launches()[0])
 	if p.WindowLeft != 5 || p.MaxSeqLen != 48 || p.TileRows != 8 || p.Op != opDecode {
 		t.Errorf("window %d, longest %d, tile %d, op %d", p.WindowLeft, p.MaxSeqLen, p.TileRows, p.Op)
+	}
+}
+
+// TestTiles: keys that lie well are read by bulk tensor copies on Hopper, others and other GPUs by the plain kernel.
+func TestTiles(t *testing.T) {
+	portable := fakecuda.Hopper
+	portable.Capability = 80
+	for _, gpu := range []fakecuda.Config{fakecuda.Hopper, portable} {
+		rt := fake(t, gpu)
+		must(t, refBodies())
+		paged := func(page int) *attn.PrefillCall {
+			return &attn.PrefillCall{Scale: 1, MaxQLen: 4, MaxKVLen: 8, Query: device(t, rt, attn.F16, 4, 2, 64), Out: device(t, rt, attn.F16, 4, 2, 64),
+				Key: device(t, rt, attn.F16, 2, 2, page, 64), Value: device(t, rt, attn.F16, 2, 2, page, 64), BlockTables: int32s(t, rt, []int{1, 2}, 0, 1),
+				QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8)}
+		}
+		ragged := paged(8)
+		ragged.Key, ragged.Value, ragged.BlockTables = device(t, rt, attn.F16, 8, 2, 64), device(t, rt, attn.F16, 8, 2, 64), attn.Tensor{}
+		offset := *ragged
+		offset.OffsetsK = int32s(t, rt, []int{1}, 0)
+		askew := paged(8)
+		askew.Key.Ptr, askew.Key.Shape[0] = (driver.Of(askew.Key.Ptr) + 8).Pointer(), 1
+		askew.Value.Shape[0] = 1
+		askew.BlockTables, askew.KVLens = int32s(t, rt, []int{1, 1}, 0), int32s(t, rt, []int{1}, 8)
+		wide := paged(8) // rows of 68 elements are 136 bytes apart
+		wide.Value = device(t, rt, attn.F16, 2*2*8*68)
+		wide.Value.Rank, wide.Value.Shape, wide.Value.Stride = 4, [attn.MaxRank]int{2, 2, 8, 64}, [attn.MaxRank]int{2 * 8 * 68, 8 * 68, 68, 1}
+		for what, c := range map[string]struct {
+			call *attn.PrefillCall
+			well bool
+		}{"pages of 8": {paged(8), true}, "pages of 24": {paged(24), true}, "pages of 4": {paged(4), false}, "ragged": {ragged, true},
+			"ragged with offsets": {&offset, false}, "a base out of line": {askew, false}, "rows out of line": {wide, false}} {
+			must(t, c.call.Infer(), rt.Backend().Prefill(c.call), rt.Sync())
+			l := fakecuda.Launches()
+			if tma := strings.Contains(l[len(l)-1].Symbol, "_tma_"); tma != (c.well && gpu.Capability == 90) {
+				t.Errorf("%d, %s: %s", gpu.Capability, what, l[len(l)-1].Symbol)
+			}
+		}
+		must(t, rt.Close())
 	}
 }
 

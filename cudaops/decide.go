@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
@@ -103,8 +104,13 @@ func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
 			out = q
 		}
 	}
-	k := rt.choices.best[key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dv}]
+	want := key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dv}
+	k := rt.choices.best[want]
 	if k != nil && out == q && c.Backend != "cudnn" {
+		want.Variant = tiled
+		if better := rt.choices.best[want]; better != nil && canTile(c) {
+			return better, nil
+		}
 		return k, nil
 	}
 	var why []error
@@ -120,6 +126,25 @@ func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
 	return nil, why
 }
 
+// canTile tells whether K and V can be read by bulk tensor copies: base and strides multiples of 16 bytes, pages of a multiple of 8
+// tokens, ragged keys packed one request after the other.
+func canTile(c *attn.PrefillCall) bool {
+	for _, t := range []*attn.Tensor{&c.Key, &c.Value} {
+		if uint64(driver.Of(t.Ptr))%16 != 0 || t.Len() == 0 {
+			return false
+		}
+		for i := range t.Rank - 1 {
+			if bytes := uint64(t.Stride[i] * t.DType.Size()); bytes%16 != 0 || bytes >= 1<<40 || uint64(t.Shape[i]) > 1<<32 {
+				return false
+			}
+		}
+	}
+	if c.Paged() {
+		return c.Key.Shape[2]%8 == 0
+	}
+	return !c.OffsetsK.Valid() && !c.OffsetsV.Valid()
+}
+
 // attentionReasons tells what of dtypes and head dims no kernel has. dimV is 0 where the op has one head dim.
 func (rt *Runtime) attentionReasons(c attn.Call, arg string, q, kv attn.DType, d, dv, dimV int) (why []error) {
 	dims := func(o key) string {
@@ -130,7 +155,7 @@ func (rt *Runtime) attentionReasons(c attn.Call, arg string, q, kv attn.DType, d
 	}
 	var pairs, sizes []string
 	goodPair, goodSize := false, false
-	for _, o := range rt.choices.keys(c.Op(), func(key) bool { return true }) {
+	for _, o := range rt.choices.keys(c.Op(), func(o key) bool { return o.Variant == plain }) {
 		if p := pair(o, true); !slices.Contains(pairs, p) {
 			pairs = append(pairs, p)
 		}

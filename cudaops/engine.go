@@ -157,9 +157,7 @@ func (e *Engine) Memcpy(dst, src tensor.Memory) error {
 	rt := e.rt
 	n := int(min(dst.MemSize(), src.MemSize()))
 	to, from := driver.Addr(dst.Uintptr()), driver.Addr(src.Uintptr())
-	rt.mu.Lock()
 	toDevice, fromDevice := rt.memory.holds(to, n), rt.memory.holds(from, n)
-	rt.mu.Unlock()
 	for _, side := range []struct {
 		arg   string
 		at    driver.Addr

@@ -11,6 +11,7 @@ import (
 // allocates nothing and C may read it.
 type frame struct {
 	launch    driver.Launch
+	tiled     driver.Tiled
 	decode    decodeParams
 	prefill   prefillParams
 	append    appendParams

@@ -75,12 +75,8 @@ func (rt *Runtime) Free(p driver.Pointer) error {
 	return rt.fail(op, rt.ctx.Free(b.at))
 }
 
-// Owns tells whether n bytes from p on are memory that Alloc gave and Free has not taken back.
-func (rt *Runtime) Owns(p driver.Pointer, n int) bool {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	return !rt.closed && rt.memory.holds(driver.Of(p), n)
-}
+// Owns tells whether n bytes from p on are memory that Alloc gave and neither Free nor Close has taken back. It never waits.
+func (rt *Runtime) Owns(p driver.Pointer, n int) bool { return rt.memory.holds(driver.Of(p), n) }
 
 func (rt *Runtime) foreign(op, arg string, a driver.Addr) error {
 	return attn.Errorf(attn.ErrDevice, op, arg, "memory of "+rt.Name(), "address %#x, which it did not give or has taken back", uint64(a))

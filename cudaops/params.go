@@ -20,6 +20,7 @@ type decodeParams struct {
 }
 
 type prefillParams struct {
+	KMap, VMap                                                               [16]uint64
 	Q, K, V, BlockTables, QLens, KVLens                                      driver.Addr
 	OffsetsQ, OffsetsO, OffsetsK, OffsetsV, OffsetsStats, QScale             driver.Addr
 	KScale, VScale, Out, LSE, LSE2, Counters                                 driver.Addr
@@ -29,9 +30,9 @@ type prefillParams struct {
 	Scale                                                                    float32
 	Batch, QHeads, KVHeads, PageSize, MaxPages, MaxQLen                      int32
 	MaxKVLen, Causal, OffsetBytesQ, OffsetBytesO, OffsetBytesK, OffsetBytesV int32
-	OffsetBytesStats                                                         int32
+	OffsetBytesStats, BoxRows                                                int32
 	Op                                                                       uint32
-	_                                                                        uint32
+	_                                                                        [2]uint32
 }
 
 type appendParams struct {

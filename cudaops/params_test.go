@@ -22,7 +22,8 @@ var mirrors = map[string]any{
 // cField is a field as a C compiler for x86-64 lays it out.
 type cField struct {
 	name         string
-	kind         reflect.Kind // of an element; a pointer is a device address
+	kind         reflect.Kind // of an element
+	pointer      bool         // a device address
 	count        int
 	offset, size uintptr
 }
@@ -31,7 +32,7 @@ var (
 	comment  = regexp.MustCompile(`//[^\n]*`)
 	cStruct  = regexp.MustCompile(`typedef struct \{([^}]*)\} (\w+);`)
 	declared = regexp.MustCompile(`^(.*?[\s*])(\w+)(?:\[(\d+)\])?$`)
-	cKinds   = map[string]reflect.Kind{"int64_t": reflect.Int64, "int32_t": reflect.Int32, "uint32_t": reflect.Uint32, "float": reflect.Float32,
+	cKinds   = map[string]reflect.Kind{"int64_t": reflect.Int64, "uint64_t": reflect.Uint64, "int32_t": reflect.Int32, "uint32_t": reflect.Uint32, "float": reflect.Float32,
 		"double": reflect.Float64}
 )
 
@@ -48,7 +49,7 @@ func parseStruct(t *testing.T, body string) (fs []cField, size uintptr) {
 			t.Fatalf("declaration %q", decl)
 		}
 		f := cField{name: m[2], kind: reflect.Uint64, count: 1}
-		if !strings.Contains(m[1], "*") {
+		if f.pointer = strings.Contains(m[1], "*"); !f.pointer {
 			k, ok := cKinds[strings.TrimSpace(m[1])]
 			if !ok {
 				t.Fatalf("type of %q", decl)
@@ -108,8 +109,8 @@ func TestParams(t *testing.T) {
 			if !strings.EqualFold(gf.Name, want) || gf.Offset != f.offset || gf.Type.Size() != f.size || kind != f.kind || count != f.count {
 				t.Errorf("%s: field %d is %s %v at %d, in C %s, %d bytes at %d", name, i, gf.Name, gf.Type, gf.Offset, f.name, f.size, f.offset)
 			}
-			if kind == reflect.Uint64 && gf.Type != reflect.TypeFor[driver.Addr]() {
-				t.Errorf("%s: %s is a pointer in C and %v here", name, gf.Name, gf.Type)
+			if f.pointer != (gf.Type == reflect.TypeFor[driver.Addr]()) {
+				t.Errorf("%s: %s is a %v here, in C a pointer: %v", name, gf.Name, gf.Type, f.pointer)
 			}
 		}
 	}

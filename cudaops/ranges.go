@@ -2,6 +2,7 @@ package cudaops
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 )
@@ -62,3 +63,33 @@ func (s blocks) search(a driver.Addr) (int, bool) {
 		return 0
 	})
 }
+
+// owned is blocks that one goroutine at a time changes while others look: nobody who asks whose memory a pointer names waits for a
+// Runtime that is waiting for its device.
+type owned struct{ now atomic.Pointer[blocks] }
+
+func (o *owned) all() blocks {
+	if s := o.now.Load(); s != nil {
+		return *s
+	}
+	return nil
+}
+
+func (o *owned) holds(a driver.Addr, n int) bool { return o.all().holds(a, n) }
+
+func (o *owned) at(a driver.Addr) (block, bool) { return o.all().at(a) }
+
+func (o *owned) add(b block) {
+	s := slices.Clone(o.all())
+	s.add(b)
+	o.now.Store(&s)
+}
+
+func (o *owned) remove(a driver.Addr) (block, bool) {
+	s := slices.Clone(o.all())
+	b, ok := s.remove(a)
+	o.now.Store(&s)
+	return b, ok
+}
+
+func (o *owned) clear() { o.now.Store(nil) }

@@ -126,6 +126,11 @@ func refPrefill(k *kernel, v view, l *fakecuda.Launch) error {
 		c.Key = v.strided(p.K, k.B, []int{int(p.KVTokens), hkv, k.Dim}, p.KToken, p.KHead, 1)
 		c.Value = v.strided(p.V, k.B, []int{int(p.KVTokens), hkv, k.DimV}, p.VToken, p.VHead, 1)
 	}
+	if k.Variant == tiled {
+		if err := refTiles(k, p); err != nil {
+			return err
+		}
+	}
 	c.QLens, c.KVLens = v.packed(p.QLens, attn.I32, b), v.packed(p.KVLens, attn.I32, b)
 	offsets := func(a driver.Addr, bytes int32) attn.Tensor {
 		return v.packed(a, map[int32]attn.DType{0: attn.Invalid, 4: attn.I32, 8: attn.I64}[bytes], b)
@@ -151,6 +156,29 @@ func refPrefill(k *kernel, v view, l *fakecuda.Launch) error {
 		}
 	}
 	return run(&c)
+}
+
+// refTiles holds the tensor maps against the fields beside them.
+func refTiles(k *kernel, p *prefillParams) error {
+	for i, side := range []struct {
+		m                 [16]uint64
+		base              driver.Addr
+		dim               int
+		token, head, page int64
+	}{{p.KMap, p.K, k.Dim, p.KToken, p.KHead, p.KPage}, {p.VMap, p.V, k.DimV, p.VToken, p.VHead, p.VPage}} {
+		got, ok := fakecuda.MapOf(side.m)
+		want := fakecuda.Tiled{Address: uint64(side.base), Dims: [4]uint64{uint64(side.dim), uint64(p.KVTokens), uint64(p.KVHeads), 1},
+			Strides: [3]uint64{uint64(2 * side.token), uint64(2 * side.head), got.Strides[2]}, Box: [2]uint32{64, 128}, BF16: k.A == attn.BF16}
+		if p.BlockTables != 0 {
+			want.Dims[1], want.Dims[3], want.Strides[2] = uint64(p.PageSize), uint64(p.Pages), uint64(2*side.page)
+			for want.Box[1] = 1; want.Box[1] < 128 && p.PageSize%int32(2*want.Box[1]) == 0; want.Box[1] *= 2 {
+			}
+		}
+		if !ok || got != want || p.BoxRows != int32(want.Box[1]) {
+			return fmt.Errorf("map %d: %+v, %d rows a box, want %+v", i, got, p.BoxRows, want)
+		}
+	}
+	return nil
 }
 
 func refAppend(k *kernel, v view, l *fakecuda.Launch) error {

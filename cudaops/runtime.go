@@ -20,7 +20,7 @@ type Runtime struct {
 
 	ctx        *driver.Context
 	props      Properties
-	memory     blocks // what Alloc gave, and the Runtime's own
+	memory     owned  // what Alloc gave, and the Runtime's own
 	pinned     blocks // what Pinned gave
 	stage      staging
 	bounce     []byte // pinned, for small reads and the fault record
@@ -223,13 +223,14 @@ func (rt *Runtime) Close() error {
 	if rt.bounce != nil {
 		give(rt.ctx.FreePinned(rt.bounce))
 	}
-	for _, b := range rt.memory {
+	for _, b := range rt.memory.all() {
 		give(rt.ctx.Free(b.at))
 	}
 	for _, b := range rt.pinned {
 		give(rt.ctx.FreePinned(driver.Host(b.at.Pointer(), b.bytes)))
 	}
-	rt.memory, rt.pinned = nil, nil
+	rt.memory.clear()
+	rt.pinned = nil
 	give(rt.ctx.Close())
 	return errors.Join(errs...)
 }

@@ -144,6 +144,8 @@ func TestOwnership(t *testing.T) {
 	theirs, err := other.Alloc(100)
 	must(t, err)
 	host := make([]byte, 100)
+	spare, err := rt.Alloc(200)
+	must(t, err)
 	for _, c := range []struct {
 		what string
 		p    driver.Pointer
@@ -157,7 +159,8 @@ func TestOwnership(t *testing.T) {
 			t.Errorf("%s: owned %v", c.what, !c.own)
 		}
 		b := make([]byte, c.n)
-		for call, err := range map[string]error{"Write": rt.Write(c.p, b), "Read": rt.Read(b, c.p), "Copy": rt.Copy(c.p, c.p, c.n)} {
+		for call, err := range map[string]error{"Write": rt.Write(c.p, b), "Read": rt.Read(b, c.p), "Copy to": rt.Copy(c.p, spare, c.n),
+			"Copy from": rt.Copy(spare, c.p, c.n)} {
 			if c.own {
 				must(t, err)
 			} else {
@@ -252,6 +255,18 @@ func TestTwoRuntimes(t *testing.T) {
 		}()
 	}
 	wg.Wait()
+}
+
+// TestOwnerDoesNotWait: whose memory a pointer names can be asked while a Runtime waits for its device.
+func TestOwnerDoesNotWait(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	p, err := rt.Alloc(8)
+	must(t, err)
+	rt.mu.Lock() // as a wait holds it
+	if Owner(p) != rt || !rt.Owns(p, 8) {
+		t.Error("not the owner")
+	}
+	rt.mu.Unlock()
 }
 
 // TestFaults: what a kernel finds wrong comes back at the next wait, once, as the ErrArgument of the CPU backend.

@@ -37,6 +37,7 @@ type variant uint8
 const (
 	plain variant = iota
 	small         // Linear with few rows
+	tiled         // prefill by bulk tensor copies: keys must lie as they want
 )
 
 // names are the dtypes in symbols.
@@ -109,6 +110,10 @@ func rows(target string, shapes map[string][3]int) []*kernel {
 			}
 			if s, ok := shapes[fmt.Sprintf("prefill_%s_%s", name, target)]; ok {
 				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1]}, s[0], "prefill_h%s_%s", name, n)
+				k.Shared, k.PerSM = s[1], s[2]
+			}
+			if s, ok := shapes[fmt.Sprintf("prefill_tma_%s_%s", name, target)]; ok {
+				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1], Variant: tiled}, s[0], "prefill_h%s_%s_tma", name, n)
 				k.Shared, k.PerSM = s[1], s[2]
 			}
 		}

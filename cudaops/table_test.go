@@ -71,7 +71,11 @@ func TestLaunchShapes(t *testing.T) {
 	for name, s := range shapes {
 		found := false
 		for _, k := range ks {
-			if fmt.Sprintf("%s_%d_%s", k.Op, k.Dim, k.Target) == name {
+			of := k.Op
+			if k.Variant == tiled {
+				of += "_tma"
+			}
+			if fmt.Sprintf("%s_%d_%s", of, k.Dim, k.Target) == name || fmt.Sprintf("%s_%dx%d_%s", of, k.Dim, k.DimV, k.Target) == name {
 				found = true
 				if k.Threads != s[0] || k.Shared != s[1] || k.Tile+k.PerSM != s[2] {
 					t.Errorf("%s: %+v, launch.h has %v", name, k, s)

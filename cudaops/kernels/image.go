@@ -31,9 +31,10 @@ func Inspect(image []byte) ([]Entry, error) {
 }
 
 // inspectCubin reads what ptxas leaves in a section .nv.info.SYMBOL beside each kernel's .text.SYMBOL: attributes of a format byte,
-// a number byte, and either two bytes of value or two of length and then as many. Attribute 0x19 is the size of the parameters.
+// a number byte, and either two bytes of value or two of length and then as many. Attribute 0x17 is a parameter: its number in four
+// bytes, four of offsets, and a word whose upper 14 bits are its size.
 func inspectCubin(image []byte) ([]Entry, error) {
-	const paramSize, sized = 0x19, 4
+	const parameter, sized = 0x17, 4
 	f, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
 		return nil, fmt.Errorf("cubin: %w", err)
@@ -52,17 +53,20 @@ func inspectCubin(image []byte) ([]Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cubin: %s: %w", symbol, err)
 		}
-		e := Entry{Symbol: symbol}
+		e, params := Entry{Symbol: symbol}, 0
 		for len(b) >= 4 {
-			value := int(binary.LittleEndian.Uint16(b[2:]))
-			if b[1] == paramSize {
-				e.Params = value
-			}
 			n := 4
 			if b[0] == sized {
-				n += value
+				n += int(binary.LittleEndian.Uint16(b[2:]))
+			}
+			if b[1] == parameter && n >= 16 && len(b) >= 16 {
+				params++
+				e.Params = int(binary.LittleEndian.Uint32(b[12:]) >> 18)
 			}
 			b = b[min(n, len(b)):]
+		}
+		if params > 1 {
+			return nil, fmt.Errorf("cubin: %s takes %d parameters, a kernel here takes one struct", symbol, params)
 		}
 		es = append(es, e)
 	}

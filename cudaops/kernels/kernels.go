@@ -3,7 +3,7 @@
 //
 // Every source NAME.cu is compiled for each target, with GAZE_TARGET defined as the target's name, unless its own name ends with one
 // (NAME_sm90a.cu), which is then its only target. A kernel takes one parameter, a struct of params.h by value, and its symbol ends
-// with the target: decode_h128_bf16_kvbf16_sm90a. Headers (*.h, *.cuh) count as part of every source.
+// with the target: decode_h128_bf16_kvbf16_sm90a. Headers are *.h and *.cuh.
 package kernels
 
 import (
@@ -15,8 +15,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -143,34 +143,63 @@ func FileOf(source string, t Target) string {
 	return base + "_" + t.Name + t.Ext
 }
 
-// HashSources gives the SHA-256 of each source in a folder.
-func HashSources(dir fs.FS) (map[string]string, error) {
+// Sources are the files of a folder that take part in compilation, by name.
+type Sources map[string][]byte
+
+// ReadSources reads them.
+func ReadSources(dir fs.FS) (Sources, error) {
 	es, err := fs.ReadDir(dir, ".")
 	if err != nil {
 		return nil, err
 	}
-	h := make(map[string]string)
+	s := Sources{}
 	for _, e := range es {
 		if !IsSource(e.Name()) {
 			continue
 		}
-		b, err := fs.ReadFile(dir, e.Name())
-		if err != nil {
+		if s[e.Name()], err = fs.ReadFile(dir, e.Name()); err != nil {
 			return nil, err
 		}
-		h[e.Name()] = Sum(b)
 	}
-	return h, nil
+	return s, nil
 }
 
-// InputsOf is the hash of all that decides how an image comes out.
-func InputsOf(compiler, source string, t Target, sources map[string]string) string {
+// Hashes are the SHA-256 of each file.
+func (s Sources) Hashes() map[string]string {
+	h := map[string]string{}
+	for name, text := range s {
+		h[name] = Sum(text)
+	}
+	return h
+}
+
+var include = regexp.MustCompile(`(?m)^\s*#\s*include\s+"([^"]+)"`)
+
+// Of are a source and the headers that it includes, directly or not, in order of their names.
+func (s Sources) Of(source string) []string {
+	var all []string
+	var visit func(string)
+	visit = func(name string) {
+		text, ok := s[name]
+		if !ok || slices.Contains(all, name) {
+			return
+		}
+		all = append(all, name)
+		for _, m := range include.FindAllSubmatch(text, -1) {
+			visit(string(m[1]))
+		}
+	}
+	visit(source)
+	slices.Sort(all)
+	return all
+}
+
+// Inputs is the hash of all that decides how an image comes out.
+func (s Sources) Inputs(compiler, source string, t Target) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%q %q %s\n", compiler, Flags, t.Flags, t.Name)
-	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		if name == source || path.Ext(name) != ".cu" {
-			io.WriteString(h, name+" "+sources[name]+"\n")
-		}
+	for _, name := range s.Of(source) {
+		fmt.Fprintf(h, "%s %s\n", name, Sum(s[name]))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,18 +15,18 @@ func TestManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources, err := HashSources(os.DirFS("."))
+	sources, err := ReadSources(os.DirFS("."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !maps.Equal(sources, m.Sources) {
-		for name, sum := range sources {
+	if hashes := sources.Hashes(); !maps.Equal(hashes, m.Sources) {
+		for name, sum := range hashes {
 			if m.Sources[name] != sum {
 				t.Errorf("%s has changed since `make kernels`", name)
 			}
 		}
 		for name := range m.Sources {
-			if sources[name] == "" {
+			if hashes[name] == "" {
 				t.Errorf("%s is gone since `make kernels`", name)
 			}
 		}
@@ -39,7 +40,7 @@ func TestManifest(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if got := InputsOf(m.Compiler, im.Source, target, sources); got != im.Inputs {
+		if got := sources.Inputs(m.Compiler, im.Source, target); got != im.Inputs {
 			t.Errorf("%s: made from other sources or with other flags", im.File)
 		}
 		b, err := unpack(im.File)
@@ -49,6 +50,9 @@ func TestManifest(t *testing.T) {
 		}
 		if got := Sum(b); got != im.SHA256 {
 			t.Errorf("%s: SHA-256 %s, the manifest has %s", im.File, got, im.SHA256)
+		}
+		if es, err := Inspect(b); err != nil || !slices.Equal(es, im.Entries) {
+			t.Errorf("%s: kernels %v, error %v, the manifest has %v", im.File, es, err, im.Entries)
 		}
 		for _, e := range im.Entries {
 			if !strings.HasSuffix(e.Symbol, "_"+im.Target) {
@@ -94,6 +98,26 @@ func TestTargets(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", source, got, want)
 		}
+	}
+}
+
+// TestInputs: an image depends on its source, on what that includes, directly or not, and on nothing else.
+func TestInputs(t *testing.T) {
+	base := Sources{"a.cu": []byte("#include \"b.cuh\"\n"), "b.cuh": []byte("  # include \"c.h\"\n#include <stdint.h>\n"), "c.h": []byte("#include \"b.cuh\"\n"),
+		"other.cuh": []byte("x"), "other.cu": []byte("y")}
+	if got := strings.Join(base.Of("a.cu"), " "); got != "a.cu b.cuh c.h" {
+		t.Fatalf("a.cu is made of %s", got)
+	}
+	before := base.Inputs("nvcc", "a.cu", Targets[0])
+	for name := range base {
+		changed := maps.Clone(base)
+		changed[name] = append([]byte("// more\n"), base[name]...)
+		if same := changed.Inputs("nvcc", "a.cu", Targets[0]) == before; same != strings.HasPrefix(name, "other") {
+			t.Errorf("%s has changed: same inputs %v", name, same)
+		}
+	}
+	if base.Inputs("another", "a.cu", Targets[0]) == before || base.Inputs("nvcc", "a.cu", Targets[1]) == before {
+		t.Error("compiler or target do not matter")
 	}
 }
 

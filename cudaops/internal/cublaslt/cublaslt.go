@@ -8,6 +8,9 @@ import (
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 )
 
+// Variable names the library's file in the environment, where the loader would not find it by itself.
+const Variable = "GAZE_CUBLASLT"
+
 // Type is an element type, a cudaDataType_t.
 type Type int32
 

@@ -8,14 +8,20 @@ import "C"
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"unsafe"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 )
 
-// libraries are the names to look for, newest first: of CUDA 13 and 12, whose functions used here are the same.
-var libraries = []string{"libcublasLt.so.13", "libcublasLt.so.12"}
+// libraries are the names to look for: what the environment names, else CUDA 13's and 12's, whose functions used here are the same.
+func libraries() []string {
+	if file := os.Getenv(Variable); file != "" {
+		return []string{file}
+	}
+	return []string{"libcublasLt.so.13", "libcublasLt.so.12"}
+}
 
 var (
 	mu     sync.Mutex
@@ -30,9 +36,9 @@ func load() error {
 		return absent
 	}
 	loaded = true
-	names := (*[3]*C.char)(C.calloc(C.size_t(len(libraries)+1), C.size_t(unsafe.Sizeof(uintptr(0)))))
+	names := (*[3]*C.char)(C.calloc(3, C.size_t(unsafe.Sizeof(uintptr(0))))) // the last is null
 	defer C.free(unsafe.Pointer(names))
-	for i, l := range libraries {
+	for i, l := range libraries() {
 		names[i] = C.CString(l)
 		defer C.free(unsafe.Pointer(names[i]))
 	}

@@ -2,6 +2,8 @@
 
 #include "calls.h"
 
+#include <string.h>
+
 static CUresult enter(CUcontext ctx) {
 	CUcontext now;
 	if (cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == ctx) return CUDA_SUCCESS;
@@ -49,3 +51,13 @@ CUresult gaze_record(CUcontext ctx, CUstream s, CUevent e) { WITHIN(ctx, cuEvent
 CUresult gaze_wait(CUcontext ctx, CUevent e) { WITHIN(ctx, cuEventSynchronize(e)); }
 CUresult gaze_sync(CUcontext ctx, CUstream s) { WITHIN(ctx, cuStreamSynchronize(s)); }
 CUresult gaze_replay(CUcontext ctx, CUstream s, CUgraphExec g) { WITHIN(ctx, cuGraphLaunch(g, s)); }
+
+CUresult gaze_encode(uint64_t *map, const gaze_tiled *t) {
+	static const cuuint32_t each[4] = {1, 1, 1, 1};
+	CUtensorMap aligned; /* to 64 bytes, which Go's is not */
+	CUtensorMapDataType type = t->bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+	CUresult r = cuTensorMapEncodeTiled(&aligned, type, 4, (void *)t->address, (const cuuint64_t *)t->dims, (const cuuint64_t *)t->strides, t->box, each,
+		CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	if (r == CUDA_SUCCESS) memcpy(map, &aligned, sizeof aligned);
+	return r;
+}

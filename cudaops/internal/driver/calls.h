@@ -1,4 +1,5 @@
 #include <cuda.h>
+#include <stdint.h>
 
 /* The calls of the launch path. Each makes ctx the thread's current context first, so that it may come from any thread. */
 
@@ -6,6 +7,12 @@ typedef struct {
 	unsigned grid[3], block[3], shared, cluster, overlap;
 } gaze_launch; /* Launch in driver.go */
 
+typedef struct {
+	uint64_t address, dims[4], strides[3];
+	uint32_t box[4], bf16, reserved;
+} gaze_tiled; /* Tiled in driver.go */
+
+CUresult gaze_encode(uint64_t *map, const gaze_tiled *);
 CUresult gaze_run(CUcontext, CUstream, CUfunction, const gaze_launch *, void *params);
 CUresult gaze_to_device(CUcontext, CUstream, CUdeviceptr dst, const void *src, size_t n);
 CUresult gaze_to_host(CUcontext, CUstream, void *dst, CUdeviceptr src, size_t n);

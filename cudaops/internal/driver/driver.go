@@ -50,6 +50,19 @@ type Launch struct {
 	Overlap     uint32 // 1: programmatic dependent launch, the kernel may start before the one ahead of it has ended
 }
 
+// Tiled describes a tensor of four dimensions, the innermost first, for bulk copies of boxes into shared memory with its 128-byte
+// swizzle; elements outside come as 0.
+type Tiled struct {
+	Address Addr // a multiple of 16
+	Dims    [4]uint64
+	Strides [3]uint64 // of the outer three, in bytes, multiples of 16
+	Box     [4]uint32
+	BF16    uint32 // 1: bfloat16, 0: float16
+}
+
+// Map is a CUtensorMap.
+type Map = [16]uint64
+
 // Error is a driver call that failed, or a driver that isn't there (Code -1).
 type Error struct {
 	Call string // "cuMemAlloc"

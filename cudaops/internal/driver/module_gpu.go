@@ -116,3 +116,15 @@ func Run[P any](c *Context, f *Function, l *Launch, p *P) error {
 func run(c *Context, f *Function, l *Launch, p unsafe.Pointer) error {
 	return check("cuLaunchKernelEx", C.gaze_run(c.c, c.s, f.c, (*C.gaze_launch)(unsafe.Pointer(l)), p))
 }
+
+// Encode makes a map.
+func Encode(m *Map, t *Tiled) error {
+	return check("cuTensorMapEncodeTiled", C.gaze_encode((*C.uint64_t)(&m[0]), (*C.gaze_tiled)(unsafe.Pointer(t))))
+}
+
+// What crosses into C by address is laid out as C has it.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(Launch{})-C.sizeof_gaze_launch]
+	_ = [1]struct{}{}[unsafe.Sizeof(Tiled{})-C.sizeof_gaze_tiled]
+	_ = [1]struct{}{}[unsafe.Sizeof(Map{})-C.sizeof_CUtensorMap]
+)

@@ -156,3 +156,50 @@ func fakeLaunchKernelEx(c *C.CUlaunchConfig, f C.CUfunction, params, extra *unsa
 		return success
 	})
 }
+
+// Tiled is what a tensor map of the fake says.
+type Tiled struct {
+	Address uint64
+	Dims    [4]uint64
+	Strides [3]uint64
+	Box     [2]uint32 // the outer two are 1
+	BF16    bool
+}
+
+const mapMagic = 0x70616d // in a map's first word
+
+// MapOf reads a map; false where it is none of the fake's.
+func MapOf(m [16]uint64) (Tiled, bool) {
+	t := Tiled{Address: m[1], Dims: [4]uint64(m[2:6]), Strides: [3]uint64(m[6:9]), Box: [2]uint32{uint32(m[9]), uint32(m[10])}, BF16: m[11] == 1}
+	return t, m[0] == mapMagic
+}
+
+//export fakeTensorMapEncodeTiled
+func fakeTensorMapEncodeTiled(m *C.CUtensorMap, kind C.CUtensorMapDataType, rank C.cuuint32_t, address unsafe.Pointer, dims, strides *C.cuuint64_t,
+	box, each *C.cuuint32_t, interleave C.CUtensorMapInterleave, swizzle C.CUtensorMapSwizzle, l2 C.CUtensorMapL2promotion, fill C.CUtensorMapFloatOOBfill) C.CUresult {
+	return call("cuTensorMapEncodeTiled", func() int {
+		d, s := unsafe.Slice((*uint64)(dims), 4), unsafe.Slice((*uint64)(strides), 3)
+		b, e := unsafe.Slice((*uint32)(box), 4), unsafe.Slice((*uint32)(each), 4)
+		bf16 := uint64(0)
+		switch kind {
+		case C.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
+			bf16 = 1
+		case C.CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
+		default:
+			return invalidValue
+		}
+		ok := rank == 4 && uintptr(address)%16 == 0 && uintptr(unsafe.Pointer(m))%64 == 0 && interleave == C.CU_TENSOR_MAP_INTERLEAVE_NONE &&
+			swizzle == C.CU_TENSOR_MAP_SWIZZLE_128B && fill == C.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE && b[0] == 64 && b[2] == 1 && b[3] == 1
+		for i := range 4 {
+			ok = ok && d[i] > 0 && d[i] <= 1<<32 && b[i] > 0 && b[i] <= 256 && e[i] == 1
+		}
+		for i := range 3 {
+			ok = ok && s[i]%16 == 0 && s[i] < 1<<40
+		}
+		if !ok {
+			return invalidValue
+		}
+		*(*[16]uint64)(unsafe.Pointer(m)) = [16]uint64{mapMagic, uint64(uintptr(address)), d[0], d[1], d[2], d[3], s[0], s[1], s[2], uint64(b[0]), uint64(b[1]), bf16}
+		return success
+	})
+}

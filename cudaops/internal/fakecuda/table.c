@@ -73,6 +73,7 @@ static const struct {
 	{"cuFuncGetParamInfo", fakeFuncGetParamInfo},
 	{"cuFuncGetAttribute", fakeFuncGetAttribute},
 	{"cuFuncSetAttribute", fakeFuncSetAttribute},
+	{"cuTensorMapEncodeTiled", fakeTensorMapEncodeTiled},
 	{"cuLaunchKernelEx", fakeLaunchKernelEx},
 };
 

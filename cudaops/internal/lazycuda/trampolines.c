@@ -172,7 +172,8 @@
 	X(cuLaunchKernelEx) \
 	X(cuMemHostAlloc) \
 	X(cuStreamBeginCapture_v2) \
-	X(cuStreamEndCapture)
+	X(cuStreamEndCapture) \
+	X(cuTensorMapEncodeTiled)
 
 #define SLOT(name) void *gaze_slot_##name = (void *)gaze_cuda_absent;
 EACH(SLOT)

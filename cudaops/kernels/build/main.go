@@ -42,17 +42,18 @@ func makeAll(dir string, all bool) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	m := kernels.Manifest{Compiler: c.version, Flags: kernels.Flags}
-	if m.Sources, err = kernels.HashSources(os.DirFS(dir)); err != nil {
+	sources, err := kernels.ReadSources(os.DirFS(dir))
+	if err != nil {
 		return err
 	}
-	for source := range m.Sources {
+	m := kernels.Manifest{Compiler: c.version, Flags: kernels.Flags, Sources: sources.Hashes()}
+	for source := range sources {
 		if filepath.Ext(source) != ".cu" {
 			continue
 		}
 		for _, t := range kernels.TargetsOf(source) {
 			m.Images = append(m.Images, kernels.Image{File: kernels.FileOf(source, t), Source: source, Target: t.Name, Flags: t.Flags,
-				Inputs: kernels.InputsOf(c.version, source, t, m.Sources)})
+				Inputs: sources.Inputs(c.version, source, t)})
 		}
 	}
 	slices.SortFunc(m.Images, func(a, b kernels.Image) int { return strings.Compare(a.File, b.File) })
@@ -106,8 +107,9 @@ func unchanged(dir string, old *kernels.Manifest, im *kernels.Image) bool {
 	if err != nil || kernels.Sum(b) != old.Images[i].SHA256 {
 		return false
 	}
-	*im = old.Images[i]
-	return true
+	im.SHA256 = old.Images[i].SHA256
+	im.Entries, err = kernels.Inspect(b)
+	return err == nil
 }
 
 // removeOthers deletes images whose sources are gone.

@@ -1,0 +1,114 @@
+package cudaops
+
+import (
+	"fmt"
+
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
+	"github.com/gaze-ml/gaze/internal/attn"
+)
+
+// Counters of the kernels, in bytes from the first: a decode launch has one for each block.
+const (
+	decodeCounters  = 0
+	prefillCounters = 8 << 10
+)
+
+// tileRows is how many rows of one KV head a decode block holds at a time: the least of 8, 16 and 32 that holds all, or the kernel's most.
+func tileRows(k *kernel, c *attn.DecodeCall) int {
+	_, l := c.Batch()
+	rows := l * (c.Query.Shape[1] / c.Key.Shape[1])
+	for tile := 8; tile < k.Tile; tile *= 2 {
+		if tile >= rows {
+			return tile
+		}
+	}
+	return k.Tile
+}
+
+// decodeGrid depends on nothing but the GPU, so that a captured launch serves batches of any lengths.
+func (rt *Runtime) decodeGrid() int { return min(rt.props.SMs, prefillCounters/4) }
+
+// decodeWorkspace is two partial results of a tile for each block: outputs, maximum and sum of each row.
+func (rt *Runtime) decodeWorkspace(k *kernel, c *attn.DecodeCall) int {
+	return 4 * 2 * rt.decodeGrid() * tileRows(k, c) * (k.Dim + 2)
+}
+
+// partials is the memory for partial results: the caller's, if it is large enough, or the Runtime's.
+func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
+	if !w.Valid() {
+		return rt.workspace.at
+	}
+	if have := w.Bytes(); have < n && b.err == nil {
+		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace", fmt.Sprintf("%d bytes or more, contiguous", n), "%d", have)
+	}
+	return b.need("workspace", w)
+}
+
+// workspaceBytes is the most that any decode kernel of this GPU wants.
+func (rt *Runtime) workspaceBytes() int {
+	n := 0
+	for _, k := range rt.choices.best {
+		if k.Op == "decode" {
+			n = max(n, 4*2*rt.decodeGrid()*k.Tile*(k.Dim+2))
+		}
+	}
+	return n
+}
+
+// Decode is paged decode attention.
+func (b *Backend) Decode(c *attn.DecodeCall) error {
+	rt := b.rt
+	k, err := rt.start(c)
+	defer rt.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	batch, l := c.Batch()
+	at := binding{rt: rt, op: c.Op()}
+	p := &rt.frame.decode
+	*p = decodeParams{
+		Q: at.need("query", &c.Query), K: at.need("kv_cache", &c.Key), V: at.need("kv_cache", &c.Value),
+		BlockTables: at.table("block_tables", &c.BlockTables, false), SeqLens: at.table("seq_lens", &c.SeqLens, false),
+		CumSeqLensQ: at.table("cum_seq_lens_q", &c.CumSeqLensQ, false), Sinks: at.may("sinks", &c.Sinks),
+		BMM1ScaleAt: at.may("bmm1_scale", &c.BMM1ScaleTensor), BMM2ScaleAt: at.may("bmm2_scale", &c.BMM2ScaleTensor),
+		Out: at.need("out", &c.Out), LSE: at.may("lse", &c.LSE), LSE2: at.may("lse", &c.LSE2),
+		Workspace: rt.partials(&at, &c.Workspace, rt.decodeWorkspace(k, c)), Counters: rt.counts + decodeCounters, Fault: rt.faults,
+		QToken: int64(c.Query.Stride[0]), QHead: int64(c.Query.Stride[1]),
+		KPage: int64(c.Key.Stride[0]), KHead: int64(c.Key.Stride[1]), KToken: int64(c.Key.Stride[2]),
+		VPage: int64(c.Value.Stride[0]), VHead: int64(c.Value.Stride[1]), VToken: int64(c.Value.Stride[2]),
+		TableRow: int64(c.BlockTables.Stride[0]), Tokens: int64(c.Query.Shape[0]), Pages: int64(c.Key.Shape[0]),
+		BMM1Scale: float32(c.BMM1Scale), BMM2Scale: float32(c.BMM2Scale), Batch: int32(batch),
+		QHeads: int32(c.Query.Shape[1]), KVHeads: int32(c.Key.Shape[1]), QLen: int32(l), MaxQLen: int32(l),
+		PageSize: int32(c.Key.Shape[2]), MaxPages: int32(c.BlockTables.Shape[1]), MaxSeqLen: int32(maxSeqLen(c)),
+		WindowLeft: window(c), TileRows: int32(tileRows(k, c)), Op: opDecode,
+	}
+	if l > 1 { // with one row a mask says nothing
+		p.Mask = at.may("mask", &c.Mask)
+	}
+	if at.err != nil || c.Query.Len() == 0 {
+		return at.err
+	}
+	if c.CheckValues {
+		if err := rt.checkDecode(c); err != nil {
+			return err
+		}
+	}
+	return launch(rt, k, c, rt.decodeGrid(), 1, c.PDL >= 0, p)
+}
+
+// maxSeqLen is the bound of seq_lens, within what the block table holds and int32.
+func maxSeqLen(c *attn.DecodeCall) int {
+	n := c.BlockTables.Shape[1] * c.Key.Shape[2]
+	if c.MaxSeqLen > 0 {
+		n = c.MaxSeqLen
+	}
+	return min(n, 1<<31-1)
+}
+
+// window is window_left: a window wider than any sequence is none.
+func window(c *attn.DecodeCall) int32 {
+	if c.WindowLeft >= 1<<30 {
+		return -1
+	}
+	return int32(c.WindowLeft)
+}
