@@ -19,7 +19,7 @@ func (p *plan) choose(st *step, rs []ops.Result, args []int) error {
 	}
 	if p.all {
 		p.decide(st.node, st.place, nil)
-		return p.writable(st, rs, args)
+		return p.writable(rs, args)
 	}
 	out := make([]attn.Tensor, len(rs))
 	for i := range rs {
@@ -38,12 +38,13 @@ func (p *plan) choose(st *step, rs []ops.Result, args []int) error {
 		if pl, settled := p.native(args[r.Alias]); settled && pl != st.place {
 			reasons = append(reasons, attn.Errorf(ops.ErrUnsupported, fmt.Sprint(st.node.Op()), "operands", "memory of "+p.dev().Name()+" to write in place",
 				"operand %d, a result on the %s", r.Alias, p.devs[pl].Name()))
+			reasons = append(reasons, p.why(args[r.Alias])...)
 		}
 	}
 	switch {
 	case reasons == nil:
 		p.decide(st.node, st.place, nil)
-		return p.writable(st, rs, args)
+		return p.writable(rs, args)
 	case inPlace:
 		return errors.Join(append([]error{attn.Errorf(ops.ErrUnsupported, fmt.Sprint(st.node.Op()), "", "a device that supports it: what writes in place runs nowhere else", "%s", p.dev().Name())}, reasons...)...)
 	}
@@ -55,8 +56,20 @@ func (p *plan) choose(st *step, rs []ops.Result, args []int) error {
 	return nil
 }
 
+// why are the reasons for which a slot's value is not on the device.
+func (p *plan) why(s int) []error {
+	if from := p.slots[p.root(s)].step; from != none {
+		for _, d := range p.decisions {
+			if d.Node == p.steps[from].node {
+				return d.Reasons
+			}
+		}
+	}
+	return nil
+}
+
 // writable refuses constants as operands that are written.
-func (p *plan) writable(_ *step, rs []ops.Result, args []int) error {
+func (p *plan) writable(rs []ops.Result, args []int) error {
 	for _, r := range rs {
 		if r.Alias >= 0 && p.constant(args[r.Alias]) {
 			return attn.Errorf(ops.ErrArgument, "machine", "operands", "an operand that may be written", "a constant, operand %d, written in place", r.Alias)
