@@ -1,8 +1,10 @@
 package cudaops
 
 import (
+	"encoding/binary"
 	"math"
 
+	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
@@ -38,7 +40,7 @@ func (e *Engine) Div(a, b tensor.Tensor, opts ...tensor.FuncOpt) (tensor.Tensor,
 	return e.elementwise("div", binaryDiv, a, b, opts)
 }
 
-// AddScalar is t + s with s a float32 or a tensor of one element on the device.
+// AddScalar is t + s with s a float32, one of Gorgonia's scalars, or a tensor of one element on the device or the host.
 func (e *Engine) AddScalar(t tensor.Tensor, s any, left bool, opts ...tensor.FuncOpt) (tensor.Tensor, error) {
 	return e.withScalar("add", binaryAdd, t, s, left, opts)
 }
@@ -100,19 +102,26 @@ func (e *Engine) withScalar(op string, which int32, t tensor.Tensor, s any, left
 	return e.binary(op, which, t.(*tensor.Dense), &y, &x, &x, opts)
 }
 
-// scalar is the address of one float32: the tensor's, or scratch with the value.
+// scalar is the address of one float32: where a device tensor has it, or scratch with the value.
 func (e *Engine) scalar(op string, s any) (driver.Addr, error) {
 	v, ok := s.(float32)
 	if !ok {
-		d, ok := s.(*tensor.Dense)
+		value, ok := s.(gorgonia.Value)
 		if !ok {
 			return 0, attn.Errorf(attn.ErrDType, op, "scalar", "float32", "%T", s)
 		}
-		t, err := e.operand(op, "scalar", d)
-		if err == nil && t.Len() != 1 {
-			err = attn.Errorf(attn.ErrShape, op, "scalar", "one element", "%v", t.String())
+		t, err := ops.View(op, "scalar", value)
+		switch {
+		case err != nil:
+			return 0, err
+		case t.DType != attn.F32:
+			return 0, attn.Errorf(attn.ErrDType, op, "scalar", "float32", "%v", t.DType)
+		case t.Len() != 1:
+			return 0, attn.Errorf(attn.ErrShape, op, "scalar", "one element", "%v", t.String())
+		case !driver.OnHost(t.Ptr):
+			return driver.Of(t.Ptr), e.rt.own(op, "scalar", driver.Of(t.Ptr), 4)
 		}
-		return driver.Of(t.Ptr), err
+		v = math.Float32frombits(binary.LittleEndian.Uint32(driver.Host(t.Ptr, 4)))
 	}
 	a, err := e.scratch(4)
 	if err != nil {

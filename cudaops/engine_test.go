@@ -56,18 +56,16 @@ func TestEngineAgainstStandard(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, seed))
 	rt := fake(t, fakecuda.Hopper)
-	binaries := map[string]func(a, b any, o ...tensor.FuncOpt) (tensor.Tensor, error){"Add": tensor.Add, "Sub": tensor.Sub, "Mul": tensor.Mul,
+	binaries := map[string]function{"Add": tensor.Add, "Sub": tensor.Sub, "Mul": tensor.Mul,
 		"Div": tensor.Div}
 	for _, shape := range [][]int{{7}, {3, 5}, {2, 3, 4}, {2, 1, 3, 2}} {
 		n := tensor.Shape(shape).TotalSize()
 		ha, hb := host(shape, floats32(r, n)), host(shape, floats32(r, n))
 		da, db := upload(t, rt, ha), upload(t, rt, hb)
 		for name, f := range binaries {
-			wanted, err := f(ha, hb)
-			must(t, err)
 			got, err := f(da, db)
 			must(t, err)
-			same(t, name, rt, got, wanted.(*tensor.Dense))
+			same(t, name, rt, got, expect(t, f, ha, hb))
 			for _, left := range []bool{true, false} {
 				args := func(x *tensor.Dense) (any, any) {
 					if left {
@@ -75,13 +73,17 @@ func TestEngineAgainstStandard(t *testing.T) {
 					}
 					return float32(2.5), x
 				}
-				a, b := args(ha)
-				wanted, err := f(a, b)
-				must(t, err)
-				a, b = args(da)
+				a, b := args(da)
 				got, err := f(a, b)
 				must(t, err)
-				same(t, name+" with a scalar", rt, got, wanted.(*tensor.Dense))
+				a, b = args(ha)
+				same(t, name+" with a scalar", rt, got, expect(t, f, a, b))
+			}
+			for what, s := range map[string]any{"a device scalar": upload(t, rt, host([]int{1}, []float32{2.5})), "Gorgonia's": gorgonia.NewF32(2.5),
+				"a host tensor": host([]int{1}, []float32{2.5})} {
+				got, err := scalarOps(rt.Engine(), name)(da, s, true)
+				must(t, err)
+				same(t, name+" with "+what, rt, got, expect(t, f, ha, float32(2.5)))
 			}
 			into, err := rt.NewTensor(tensor.Float32, shape...)
 			must(t, err)
@@ -90,11 +92,11 @@ func TestEngineAgainstStandard(t *testing.T) {
 			if got != tensor.Tensor(into) {
 				t.Errorf("%s: the reused tensor is not the result", name)
 			}
-			same(t, name+" with reuse", rt, got, wanted2(t, f, ha, hb))
+			same(t, name+" with reuse", rt, got, expect(t, f, ha, hb))
 			over := upload(t, rt, ha)
 			got, err = f(over, db, tensor.UseUnsafe())
 			must(t, err)
-			same(t, name+" in place", rt, got, wanted2(t, f, ha, hb))
+			same(t, name+" in place", rt, got, expect(t, f, ha, hb))
 			if got.(*tensor.Dense).Uintptr() != over.Uintptr() {
 				t.Errorf("%s in place wrote elsewhere", name)
 			}
@@ -103,11 +105,20 @@ func TestEngineAgainstStandard(t *testing.T) {
 	same(t, "copy", rt, upload(t, rt, host([]int{2, 2}, []float32{1, 2, 3, 4})).Clone().(*tensor.Dense), host([]int{2, 2}, []float32{1, 2, 3, 4}))
 }
 
-func wanted2(t *testing.T, f func(a, b any, o ...tensor.FuncOpt) (tensor.Tensor, error), a, b *tensor.Dense) *tensor.Dense {
+// function is one of package tensor's functions.
+type function = func(a, b any, o ...tensor.FuncOpt) (tensor.Tensor, error)
+
+// expect is what the standard engine gives.
+func expect(t *testing.T, f function, a, b any) *tensor.Dense {
 	t.Helper()
 	w, err := f(a, b)
 	must(t, err)
 	return w.(*tensor.Dense)
+}
+
+func scalarOps(e *Engine, name string) func(t tensor.Tensor, s any, left bool, o ...tensor.FuncOpt) (tensor.Tensor, error) {
+	return map[string]func(t tensor.Tensor, s any, left bool, o ...tensor.FuncOpt) (tensor.Tensor, error){"Add": e.AddScalar, "Sub": e.SubScalar,
+		"Mul": e.MulScalar, "Div": e.DivScalar}[name]
 }
 
 // TestEngineViews: slices and lazy transposes are read through their strides.

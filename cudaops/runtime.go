@@ -5,13 +5,21 @@ import (
 	"fmt"
 	"sync"
 
+	"gorgonia.org/tensor"
+
 	"github.com/gaze-ml/gaze/cudaops/internal/cublaslt"
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
+)
+
+var (
+	_ ops.Device  = (*Runtime)(nil)
+	_ ops.Engined = (*Runtime)(nil)
 )
 
 // Runtime is one GPU as gaze uses it: its memory, one stream in which everything runs in the order of the calls, and the kernels. It
-// is a graph.Device. Methods may be called from several goroutines, each from whatever thread it runs on.
+// is an ops.Device, registered while it is open: graphs may be put on it, and ops find it by the addresses of their tensors. Methods may be called from several goroutines, each from whatever thread it runs on.
 type Runtime struct {
 	mu     sync.Mutex // guards everything below; work that waits holds it, for the stream is the Runtime's one
 	closed bool
@@ -78,7 +86,7 @@ func Open(n int, opts ...Option) (*Runtime, error) {
 	if err := rt.setUp(); err != nil {
 		return nil, errors.Join(translate(op, err), rt.Close())
 	}
-	rt.enlist()
+	ops.Register(rt)
 	return rt, nil
 }
 
@@ -117,6 +125,9 @@ func (rt *Runtime) Backend() attn.Backend { return &rt.backend }
 
 // Engine is the tensor.Engine of this Runtime's tensors.
 func (rt *Runtime) Engine() *Engine { return &rt.engine }
+
+// TensorEngine is Engine as ops.Engined wants it.
+func (rt *Runtime) TensorEngine() tensor.Engine { return &rt.engine }
 
 // enter starts a method: it takes the lock, which the caller gives back, and refuses a closed Runtime or a broken device.
 func (rt *Runtime) enter(op string) error {
@@ -198,7 +209,7 @@ func join(a, b error) error {
 // Close waits for what was launched, reports what Sync would, and gives everything back. A second Close does nothing; any other method
 // then returns ErrClosed.
 func (rt *Runtime) Close() error {
-	rt.retire()
+	ops.Unregister(rt)
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if rt.closed {

@@ -168,11 +168,11 @@ func TestOwnership(t *testing.T) {
 			}
 		}
 	}
-	if Owner(mine) != rt || Owner(theirs) != other || Owner(driver.Memory(host)) != nil || Owner(nil) != nil {
+	if ops.Owner(mine, 100) != rt || ops.Owner(theirs, 1) != other || ops.Owner(driver.Memory(host), 1) != nil || ops.Owner(nil, 1) != nil {
 		t.Error("memory has another owner")
 	}
 	must(t, rt.Free(mine))
-	if Owner(mine) != nil {
+	if ops.Owner(mine, 1) != nil {
 		t.Error("freed memory has an owner")
 	}
 	want(t, "freed memory", rt.Write(mine, host), ops.ErrDevice)
@@ -208,7 +208,7 @@ func TestClose(t *testing.T) {
 		want(t, what, err, ErrClosed, "cuda:0")
 	}
 	must(t, rec.Close())
-	if rt.Owns(p, 1) || Owner(p) != nil {
+	if rt.Owns(p, 1) || ops.Owner(p, 1) != nil {
 		t.Error("a closed Runtime owns memory")
 	}
 }
@@ -263,7 +263,7 @@ func TestOwnerDoesNotWait(t *testing.T) {
 	p, err := rt.Alloc(8)
 	must(t, err)
 	rt.mu.Lock() // as a wait holds it
-	if Owner(p) != rt || !rt.Owns(p, 8) {
+	if ops.Owner(p, 8) != rt || !rt.Owns(p, 8) {
 		t.Error("not the owner")
 	}
 	rt.mu.Unlock()
