@@ -35,6 +35,7 @@ var tinies = []struct {
 type runner struct {
 	t       testing.TB
 	m       *tiny
+	dev     graph.Device
 	act     tensor.Dtype
 	cache   *graph.KVCache
 	decode  *stage
@@ -55,8 +56,14 @@ func newRunner(t testing.TB, m *tiny) *runner {
 // newRunnerOf makes graphs with activations and a cache of these dtypes.
 func newRunnerOf(t testing.TB, m *tiny, act, kv tensor.Dtype) *runner {
 	t.Helper()
-	cache, err := graph.NewKVCache(graph.CPU, graph.KVCacheConfig{Layers: m.layers, KVHeads: m.kvHeads, HeadDim: m.headDim, PageSize: tinyPage, Pages: 32, DType: kv})
-	r := &runner{t: t, m: m, act: act, cache: must(t, cache, err)}
+	return newRunnerOn(t, graph.CPU, m, act, kv)
+}
+
+// newRunnerOn makes them on a device.
+func newRunnerOn(t testing.TB, dev graph.Device, m *tiny, act, kv tensor.Dtype) *runner {
+	t.Helper()
+	cache, err := graph.NewKVCache(dev, graph.KVCacheConfig{Layers: m.layers, KVHeads: m.kvHeads, HeadDim: m.headDim, PageSize: tinyPage, Pages: 32, DType: kv})
+	r := &runner{t: t, m: m, dev: dev, act: act, cache: must(t, cache, err)}
 	b, err := cache.DecodeBatch(3, tinyMax)
 	r.decode = r.stage(must(t, b, err))
 	b, err = cache.PrefillBatch(2, 16, tinyMax)
@@ -65,23 +72,41 @@ func newRunnerOf(t testing.TB, m *tiny, act, kv tensor.Dtype) *runner {
 }
 
 func (r *runner) stage(b *graph.Batch) *stage {
+	r.t.Helper()
+	s := &stage{batch: b, ids: make([]int32, b.Positions.Shape()[0])}
+	g, w := r.build(s)
+	var err error
+	s.machine, err = graph.NewMachine(g, graph.On(r.dev), graph.Resident(w.Nodes()...))
+	must(r.t, s.machine, err)
+	return s
+}
+
+// build makes a step's graph.
+func (r *runner) build(s *stage) (*gorgonia.ExprGraph, graph.LlamaWeights) {
 	t := r.t
 	t.Helper()
 	g := gorgonia.NewGraph()
-	s := &stage{batch: b, ids: make([]int32, b.Positions.Shape()[0])}
 	cfg, w := r.m.nodes(g)
 	cfg.DType = r.act
 	kvs, err := r.cache.Nodes(g)
 	must(t, kvs, err)
-	step, err := b.Nodes(g)
+	step, err := s.batch.Nodes(g)
 	must(t, step, err)
 	ids, err := graph.Input(g, "ids", tensor.New(tensor.WithShape(len(s.ids)), tensor.WithBacking(s.ids)))
 	must(t, ids, err)
 	s.logits, err = graph.Llama(ids, cfg, w, kvs, step)
 	must(t, s.logits, err)
-	s.machine, err = graph.NewMachine(g)
-	must(t, s.machine, err)
-	return s
+	return g, w
+}
+
+// close gives everything back.
+func (r *runner) close() {
+	r.t.Helper()
+	for _, c := range []interface{ Close() error }{r.decode.machine, r.prefill.machine, r.cache} {
+		if err := c.Close(); err != nil {
+			r.t.Error(err)
+		}
+	}
 }
 
 // turn is a request's part in a step: these tokens follow what its sequence has.

@@ -142,7 +142,11 @@ func (p *plan) overwrite(s int) {
 		p.inputs[in].written = true
 	}
 	for i := range p.slots {
-		if t := p.slots[i].in[onDevice]; t != none && p.root(t) == root {
+		of := i
+		for p.slots[of].rename != nil {
+			of = p.slots[of].of
+		}
+		if t := p.slots[of].in[onDevice]; t != none && p.root(t) == root {
 			p.slots[i].in[host] = none
 		}
 	}
