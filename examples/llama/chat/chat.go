@@ -3,8 +3,8 @@
 // tojson without HTML escapes, loop controls and {% generation %} are there.
 //
 // A template is a program from a file that may be hostile. It can't reach other files, its length, nesting, recursion,
-// ranges and output are bounded, and a panic of the template engine is an error. Its running time is not bounded, nor is
-// the length of a string that it pads.
+// ranges, padding by filters and output are bounded, and a panic of the template engine is an error. Its running time is
+// not bounded, nor is the length of a string that it repeats, pads by a method or adds to itself.
 package chat
 
 import (
@@ -22,7 +22,7 @@ const (
 	maxSource  = 1 << 17 // bytes
 	maxNesting = 500     // of brackets, as the parser's stack grows with it
 	maxCalls   = 100     // of a macro inside itself
-	maxRange   = 1 << 16 // integers of a range
+	maxRange   = 1 << 16 // integers of a range, and what a filter pads to
 	maxOutput  = 1 << 24 // bytes
 )
 

@@ -3,7 +3,9 @@ package chat
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -31,7 +33,7 @@ func (s *state) environment() *exec.Environment {
 	methods.Str, methods.Dict = stringMethods(), dictMethods()
 	return &exec.Environment{
 		Context:           s.globals(),
-		Filters:           filters(),
+		Filters:           s.filters(),
 		Tests:             builtins.Tests,
 		ControlStructures: exec.NewControlStructureSet(control),
 		Methods:           methods,
@@ -76,13 +78,34 @@ func (s *state) integers(arguments *exec.VarArgs) (any, error) {
 	return l, nil
 }
 
-// filters are gonja's, with our tojson.
-func filters() *exec.FilterSet {
+// filters are gonja's, with our tojson, and with bounds for those that make as much as a number says.
+func (s *state) filters() *exec.FilterSet {
 	set := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
-	if err := set.Replace("tojson", toJSON); err != nil {
-		panic(err) // gonja has lost a filter; parse recovers
+	own := map[string]exec.FilterFunction{"tojson": toJSON}
+	for _, name := range []string{"batch", "center", "indent", "slice"} {
+		if filter, ok := builtins.Filters.Get(name); ok {
+			own[name] = s.sized(name, filter)
+		}
+	}
+	for name, filter := range own {
+		if err := set.Replace(name, filter); err != nil {
+			panic(err) // gonja has lost a filter; parse recovers
+		}
 	}
 	return set
+}
+
+// sized is a filter that takes no number above maxRange.
+func (s *state) sized(name string, filter exec.FilterFunction) exec.FilterFunction {
+	return func(e *exec.Evaluator, in *exec.Value, arguments *exec.VarArgs) *exec.Value {
+		for _, a := range slices.Concat(arguments.Args, slices.Collect(maps.Values(arguments.KwArgs))) {
+			if a.IsInteger() && a.Integer() > maxRange {
+				s.fault = &Error{ErrLimit, fmt.Sprintf("got %s of %d, want at most %d", name, a.Integer(), maxRange)}
+				return exec.AsValue(s.fault)
+			}
+		}
+		return filter(e, in, arguments)
+	}
 }
 
 // raise is the templates' raise_exception.

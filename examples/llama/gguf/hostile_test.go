@@ -53,6 +53,7 @@ var hostile = []struct {
 	{"2^64-1 tensors", header(math.MaxUint64, 0), ErrFormat, []string{"tensor 0"}},
 	{"empty key", header(0, 1).pair("", typeUint8).u8(1), ErrFormat, []string{"key 0", "0 bytes"}},
 	{"key of 2^16 bytes", header(0, 1).pair(strings.Repeat("k", 1<<16), typeUint8).u8(1), ErrFormat, []string{"key 0", "65536 bytes", "65535"}},
+	{"value of a long key", header(0, 1).pair(strings.Repeat("\xff", 1<<16-1), 13).u64(0), ErrFormat, []string{`key "\xff`, "…", "type 13"}},
 	{"key of 2^63 bytes", header(0, 1).u64(1 << 63), ErrFormat, []string{"key 0"}},
 	{"string of 2^63 bytes", header(0, 1).pair("s", typeString).u64(1 << 63), ErrFormat, []string{`key "s"`, "9223372036854775808 bytes"}},
 	{"string of 2^64-1 bytes", header(0, 1).pair("s", typeString).u64(math.MaxUint64), ErrFormat, []string{`key "s"`}},
@@ -127,6 +128,9 @@ func TestHostile(t *testing.T) {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %q doesn't say %q", c.name, err, part)
 			}
+		}
+		if len(err.Error()) > 1000 {
+			t.Errorf("%s: an error of %d bytes", c.name, len(err.Error()))
 		}
 		if allocated > allowed(len(c.file.b)) {
 			t.Errorf("%s: %d bytes allocated for a file of %d", c.name, allocated, len(c.file.b))

@@ -106,7 +106,7 @@ func (p *parser) u64() uint64 {
 
 func (p *parser) str() string { return string(p.take(p.u64(), "text")) }
 
-// label reads a key or a tensor's name, which have a limit so that errors can quote them.
+// label reads a key or a tensor's name.
 func (p *parser) label(limit uint64) string {
 	n := p.u64()
 	if p.err == nil && (n == 0 || n > limit) {
@@ -129,6 +129,15 @@ func (p *parser) version() uint32 {
 	return v
 }
 
+// quoted is a name in an error's text: a key may be long, and nothing but noise.
+func quoted(name string) string {
+	const most = 100
+	if len(name) > most {
+		return fmt.Sprintf("%q…", name[:most])
+	}
+	return fmt.Sprintf("%q", name)
+}
+
 // pair reads one key and its value.
 func (p *parser) pair(f *File, i uint64) {
 	p.item = fmt.Sprintf("key %d", i)
@@ -136,7 +145,7 @@ func (p *parser) pair(f *File, i uint64) {
 	if p.err != nil {
 		return
 	}
-	p.item = fmt.Sprintf("key %q", key)
+	p.item = "key " + quoted(key)
 	if _, dup := f.values[key]; dup {
 		p.fail(ErrFormat, "a second value", "each key once")
 		return
