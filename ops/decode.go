@@ -103,8 +103,8 @@ func Decode(a DecodeArgs, opts ...Option) error {
 	if err != nil {
 		return err
 	}
-	caches(&d, a.KV.Tensors(), in, &c)
 	d.need("query", a.Query, &c.Query)
+	caches(&d, a.KV.Tensors(), in, &c)
 	d.need("block_tables", a.BlockTables, &c.BlockTables)
 	d.need("seq_lens", a.SeqLens, &c.SeqLens)
 	d.may("bmm1_scale", a.BMM1Scale, &c.BMM1ScaleTensor)

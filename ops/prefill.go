@@ -92,8 +92,8 @@ func Prefill(a PrefillArgs, opts ...Option) error {
 	if err != nil {
 		return err
 	}
-	caches(&d, a.KV.Tensors(), in, &c)
 	d.need("q", a.Query, &c.Query)
+	caches(&d, a.KV.Tensors(), in, &c)
 	d.need("actual_seq_lens_q", a.QLens, &c.QLens)
 	d.need("actual_seq_lens_kv", a.KVLens, &c.KVLens)
 	d.may("block_tables", a.BlockTables, &c.BlockTables)
