@@ -72,11 +72,12 @@ func get(n int) (cu.Device, error) {
 
 // Query describes device n.
 func Query(n int) (Properties, error) {
-	p := Properties{Ordinal: n, Driver: cu.Version()}
-	d, err := get(n)
+	p := Properties{Ordinal: n}
+	d, err := get(n) // loads the driver, which has no version before
 	if err != nil {
 		return p, err
 	}
+	p.Driver = cu.Version()
 	if p.Name, err = d.Name(); err != nil {
 		return p, checkCU("cuDeviceGetName", err)
 	}
