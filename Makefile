@@ -19,9 +19,12 @@ endif
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# A prompt may hold what a shell would read as its own: quotes, backquotes.
+export PROMPT
+
 .PHONY: demo
 demo: model ## fetch the model and stream an answer; PROMPT=…, MODEL=path, ARGS='-temp 0.8'
-	$(GO) run ./examples/llama -model $(model) $(ARGS) -p "$(PROMPT)"
+	$(GO) run ./examples/llama -model "$(model)" $(ARGS) -p "$$PROMPT"
 
 .PHONY: test
 test: model ## run every test that needs no GPU, the model's too
