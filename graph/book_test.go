@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"gorgonia.org/tensor"
 
@@ -17,6 +18,7 @@ var small = KVCacheConfig{Layers: 2, KVHeads: 2, HeadDim: 3, PageSize: 3, Pages:
 // book is a model of the cache: sequences of tokens in pages that are shared by pointer, without counts, lists or memory.
 type book struct {
 	t      testing.TB
+	dev    Device
 	cache  *KVCache
 	seqs   []*entry
 	freed  *Sequence
@@ -32,8 +34,8 @@ type entry struct {
 
 type page struct{ _ int }
 
-func newBook(t testing.TB) *book {
-	c, err := NewKVCache(CPU, small)
+func newBook(t testing.TB, dev Device) *book {
+	c, err := NewKVCache(dev, small)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func newBook(t testing.TB) *book {
 	if err := c.Free(freed); err != nil {
 		t.Fatal(err)
 	}
-	return &book{t: t, cache: c, freed: freed, decode: b}
+	return &book{t: t, dev: dev, cache: c, freed: freed, decode: b}
 }
 
 func (b *book) used(seqs []*entry) int {
@@ -124,13 +126,35 @@ func (b *book) reserve(n int, which []int, call func() (made *Sequence, err erro
 func (b *book) each(s *Sequence, t int, f func(x *float32, tag float32)) {
 	page, at := int(s.pages[t/small.PageSize]), t%small.PageSize
 	for l := range small.Layers {
-		mem := b.cache.Layer(l).Data().([]float32)
+		mem, back := b.layer(l)
 		for kv := range 2 {
 			for h := range small.KVHeads {
 				for d := range small.HeadDim {
 					i := (((page*2+kv)*small.KVHeads+h)*small.PageSize+at)*small.HeadDim + d
 					f(&mem[i], float32(((l*2+kv)*small.KVHeads+h)*small.HeadDim+d)/64)
 				}
+			}
+		}
+		back()
+	}
+}
+
+// layer is the elements of a layer, and what brings back what was changed there.
+func (b *book) layer(l int) (mem []float32, back func()) {
+	t := b.cache.Layer(l)
+	if t.IsNativelyAccessible() {
+		return t.Data().([]float32), func() {}
+	}
+	mem = make([]float32, t.Shape().TotalSize())
+	bytes := bytesAt(unsafe.Pointer(&mem[0]), 4*len(mem))
+	if err := b.dev.Read(bytes, b.cache.bases[l]); err != nil {
+		b.t.Fatal(err)
+	}
+	before := slices.Clone(mem)
+	return mem, func() {
+		if !slices.Equal(mem, before) {
+			if err := b.dev.Write(b.cache.bases[l], bytes); err != nil {
+				b.t.Fatal(err)
 			}
 		}
 	}
@@ -309,9 +333,15 @@ func (b *book) accounts() error {
 	return nil
 }
 
-// tables compares the batch's tensors with the sequences.
+// tables compares the batch's tensors, as the device has them, with the sequences.
 func (b *book) tables(reqs []Request) {
 	d := b.decode
+	if d.staged != nil {
+		there := make([]byte, len(d.staged))
+		if err := b.dev.Read(there, d.block); err != nil || !slices.Equal(there, d.staged) {
+			b.t.Fatalf("the device has another batch (%v)", err)
+		}
+	}
 	for i := range 6 {
 		n, row := 0, []int32{}
 		pos := int32(-1)

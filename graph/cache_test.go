@@ -15,7 +15,7 @@ func TestKVCacheRandomOperations(t *testing.T) {
 	const seed = 3
 	r := rand.New(rand.NewPCG(seed, seed))
 	t.Logf("seed %d", seed)
-	b := newBook(t)
+	b := newBook(t, CPU)
 	full := 0
 	for range 10_000 {
 		b.step(func() int { return r.IntN(256) })
@@ -42,7 +42,7 @@ func FuzzKVCache(f *testing.F) {
 	f.Add([]byte{0, 8, 7, 0, 0, 0, 3, 4, 0, 1, 2, 3, 5, 0, 1, 6, 0})
 	f.Add([]byte{0, 8, 0, 8, 0, 8, 0, 8, 1, 0, 6, 1, 1, 6, 3, 4, 0, 1, 2, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b := newBook(t)
+		b := newBook(t, CPU)
 		for len(data) > 0 {
 			b.step(func() int {
 				if len(data) == 0 {
