@@ -1,0 +1,213 @@
+"""Cases of paged decode."""
+import math
+import numpy as np
+
+from .attention import LAYOUTS, Cache, attend
+from .buffers import Failure, Run, compare
+from .device import P, launch_facts
+from .numbers import BF16, F16, F32, HALVES, LOG2E
+
+
+def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=16, L=1, qlens=None, layout="hnd", window=-1, sinks=None, mask=None,
+                c1=None, c2=1.0, device_scales=False, q_gap=0, q_head_gap=0, max_seq=None, grid=None, min_units=0, lse=True, values=None, table_gap=0,
+                break_it=None, expect=None, rounds=1, values_q=None, max_q=None):
+    run = Run(dev, rng)
+    try:
+        lens = list(lens)
+        B, G = len(lens), hq // hkv
+        ql = list(qlens) if qlens is not None else [L] * B
+        T = sum(ql)
+        cache = Cache(run, dt, lens, hkv, page, d, layout=layout, values=values, table_gap=table_gap)
+        c1 = c1 if c1 is not None else 1 / math.sqrt(d)
+        q = dt.round(rng.standard_normal((T, hq, d)))
+        if values_q:
+            q = values_q(q)
+        hs = d + q_head_gap
+        ts = hq * hs + q_gap
+        qbuf = np.zeros(max(T * ts, 1), dt.store)
+        qbuf.view(np.uint8)[:] = 0xFF
+        for t in range(T):
+            for h in range(hq):
+                qbuf[t * ts + h * hs : t * ts + h * hs + d] = dt.encode(q[t, h])
+        threads, shared, most = launch_facts("DECODE", d, target)
+        maxL = max(ql, default=1) if qlens is not None else L
+        maxL = max_q or max(maxL, 1)
+        rows = next((r for r in (8, 16, 32) if r >= min(G * maxL, most)), most)
+        rows = min(rows, most)
+        grid = grid or dev.sms
+        p = P["DecodeParams"]()
+        out = run.nan((T, hq, d), dt)
+        l1, l2 = run.nan((T, hq), F32), run.nan((T, hq), F32)
+        ws = run.nan((2 * grid * rows * (d + 2),), F32)
+        counters = run.put(np.zeros(grid, np.uint32))
+        qdev, sl = run.put(qbuf), run.put(np.asarray(lens, np.int32))
+        p.q, p.k, p.v, p.block_tables, p.seq_lens = qdev.at, cache.k_at, cache.v_at, cache.tdev.at, sl.at
+        cum = None
+        if qlens is not None:
+            cum = run.put(np.concatenate([[0], np.cumsum(ql)]).astype(np.int32))
+            p.cum_seq_lens_q = cum.at
+        if mask is not None:
+            words = 2 * ((L + 31) // 32)
+            bits = np.zeros((B, L, words), np.uint16)
+            for b in range(B):
+                for i in range(L):
+                    for c in range(L):
+                        if mask(b, i, c):
+                            bits[b, i, c // 16] |= 1 << (c % 16)
+            p.mask = run.put(bits).at
+        if sinks is not None:
+            sinks = np.asarray(sinks, np.float32)
+            p.sinks = run.put(sinks).at
+        p.bmm1_scale, p.bmm2_scale = c1, c2
+        if device_scales:
+            p.bmm1_scale_at, p.bmm2_scale_at = run.put(np.float32([c1])).at, run.put(np.float32([c2])).at
+            p.bmm1_scale, p.bmm2_scale = 11, 13
+        p.out, p.workspace, p.counters, p.fault = out.at, ws.at, counters.at, run.fault.at
+        if lse:
+            p.lse, p.lse2 = l1.at, l2.at
+        p.q_token, p.q_head = ts, hs
+        p.k_page, p.k_head, p.k_token = cache.ks
+        p.v_page, p.v_head, p.v_token = cache.vs
+        p.table_row, p.tokens, p.pages = cache.table_row, T, cache.pages
+        p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = B, hq, hkv, L if qlens is None else maxL, maxL
+        p.page_size, p.max_pages, p.max_seq_len = page, cache.max_pages, max_seq or cache.max_pages * page
+        p.window_left, p.tile_rows, p.min_units = window, rows, min_units
+        bad = set()
+        if break_it:
+            bad = break_it(dict(run=run, p=p, table=cache.table, tdev=cache.tdev, lens=lens, sl=sl, cum=cum, cache=cache)) or set()
+        name = f"decode_h{d}_{dt.name}_kv{dt.name}_{target}"
+        for _ in range(rounds):
+            dev.launch(name, (grid,), threads, shared, p)
+        c1r, c2r = float(np.float32(c1)), float(np.float32(c2))
+        want, wl = np.zeros((T, hq, d)), np.full((T, hq), -np.inf)
+        at = 0
+        for b in range(B):
+            n, S = ql[b], lens[b]
+            if b not in bad:
+                pos = S - n + np.arange(n)[:, None]
+                j = np.arange(S)[None, :]
+                see = j <= pos
+                if mask is not None and n > 1:
+                    see = np.array([[jj < S - n or mask(b, i, jj - (S - n)) for jj in range(S)] for i in range(n)]).reshape(n, S)
+                if window >= 0:
+                    see &= j >= pos - window
+                want[at : at + n], wl[at : at + n] = attend(q[at : at + n], cache.k[b], cache.v[b], c1r, c2r, see, sinks)
+            at += n
+        got = dt.decode(out.get())
+        e = compare("out", got, want, dt)
+        if lse:
+            compare("lse", l1.get()[..., None], wl[..., None], F32, 0, 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
+            compare("lse2", l2.get()[..., None], wl[..., None] * LOG2E, F32, 0, 5e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
+        if (counters.get() != 0).any():
+            raise Failure(f"counters are left at {counters.get()}")
+        reason, rest = run.faults()
+        if expect is None and reason:
+            raise Failure(f"fault {reason} {rest} without cause")
+        if expect is not None and (reason, rest[0]) != expect:
+            raise Failure(f"fault {reason} {rest}, want reason and request {expect}")
+        for b in run.buffers:
+            b.get()
+        return e
+    finally:
+        run.done()
+
+
+def decode_cases():
+    """name → arguments of decode_case."""
+    c = {}
+    for dt in HALVES:
+        for d in (64, 128):
+            c[f"{dt.name}/d={d}"] = dict(dt=dt, d=d, lens=(37, 5, 0, 130))
+    c["long"] = dict(lens=(700, 3, 1200), hq=4, hkv=1)
+    c["one_request"] = dict(lens=(1000,), hq=4, hkv=2, d=64)
+    c["many_small"] = dict(lens=tuple(range(0, 23)), hq=4, hkv=4, d=64)
+    c["more_blocks_than_units"] = dict(lens=(17,), hq=1, hkv=1, d=64, grid=9, min_units=1)
+    c["thin"] = dict(lens=(300, 40), hq=4, hkv=2, d=64, min_units=1, grid=13)
+    for page in (1, 3, 8, 16, 32, 48, 100):
+        c[f"page={page}"] = dict(lens=(70, 64, 1, 33), page=page, d=64, hq=4)
+    for layout in LAYOUTS:
+        c[f"layout={layout}"] = dict(lens=(70, 21, 1), layout=layout, L=2, d=64)
+        c[f"layout={layout}/page=5"] = dict(lens=(70, 21, 1), layout=layout, page=5, L=1, d=128)
+    for hq, hkv in ((9, 3), (5, 1), (28, 4), (7, 7), (64, 1), (12, 2)):
+        c[f"heads={hq}-{hkv}"] = dict(lens=(21, 3), hq=hq, hkv=hkv, d=64)
+    for L in (2, 3, 5, 8, 17):
+        for g in (1, 3, 8):
+            c[f"q_len={L}/group={g}"] = dict(lens=(61, 21, L - 1), L=L, hq=2 * g, hkv=2, d=64, window=-1 if L % 2 else 9)
+    c["q_len=5/group=8/d=128"] = dict(lens=(150, 21), L=5, hq=16, hkv=2)
+    c["q_len=2/group=8/d=128"] = dict(lens=(150, 21), L=2, hq=16, hkv=2)
+    c["ragged"] = dict(lens=(90, 33, 0, 5, 64, 7), qlens=(5, 1, 2, 7, 0, 3), hq=6, hkv=2, d=64, sinks=(1, -1, 0, 2, -3, 4), max_q=9)
+    c["ragged/windows"] = dict(lens=(90, 33, 2), qlens=(5, 1, 2), hq=6, hkv=2, d=64, window=1)
+    for w in (0, 3, 7, 19, 20, 127):
+        c[f"window={w}"] = dict(lens=(20, 200, 1), window=w, d=64, hq=4, L=1)
+        c[f"window={w}/q_len=4"] = dict(lens=(20, 200, 1), window=w, d=64, hq=4, L=4)
+    c["sinks"] = dict(lens=(37, 0, 300, 2), window=7, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
+    c["sinks/q_len=3"] = dict(lens=(37, 0, 300, 2), L=3, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
+    for L in (1, 4, 17, 33):
+        c[f"mask/q_len={L}"] = dict(lens=(100, L, 70, 2), L=L, hq=4, d=64, mask=lambda b, i, x: (i * 7 + x * 3 + b) % 5 < 3)
+    c["mask/window"] = dict(lens=(100, 6, 70), L=4, hq=4, d=64, window=2, mask=lambda b, i, x: (i + x) % 3 < 2)
+    c["scales"] = dict(lens=(37, 12), c1=-0.125, c2=-2.0, d=64)
+    c["device_scales"] = dict(lens=(37, 12), c1=0.1, c2=0.6, device_scales=True, d=64)
+    c["nan_scale"] = dict(lens=(37, 0), c1=math.nan, device_scales=True, d=64)
+    c["q_strided"] = dict(lens=(21, 7), q_gap=1024, hq=8)
+    c["q_heads_apart"] = dict(lens=(21, 7), q_gap=40, q_head_gap=8, hq=8)
+    c["q_odd"] = dict(lens=(21, 7), q_gap=3, q_head_gap=1, hq=8, d=64)
+    c["table_slice"] = dict(lens=(21, 70), table_gap=5, d=64)
+    c["no_lse"] = dict(lens=(21, 70), lse=False, d=64)
+    c["rounds"] = dict(lens=(400, 70), hq=4, hkv=1, rounds=3, d=64)
+    c["large_scores"] = dict(lens=(90, 17), L=2, c1=40.0, d=64, hq=4, dt=F16)
+
+    def plant(where, what):
+        def f(k, v):
+            for b in range(len(k)):
+                for j in range(len(k[b])):
+                    if where(b, j):
+                        k[b][j], v[b][j] = what, what
+            return k, v
+        return f
+
+    c["hidden_nan"] = dict(lens=(40, 9), L=3, hq=4, d=64, values=plant(lambda b, j: b == 0 and j == 39, math.nan))
+    c["hidden_inf"] = dict(lens=(40, 9), L=3, hq=4, d=64, values=lambda k, v: (k, plant(lambda b, j: b == 0 and j >= 38, math.inf)([x.copy() for x in k], v)[1]))
+    c["window_nan"] = dict(lens=(70, 9), L=2, hq=4, d=64, window=20, values=plant(lambda b, j: b == 0 and j < 48, math.nan))
+    c["mask_nan"] = dict(lens=(40, 9), L=3, hq=4, d=64, values=plant(lambda b, j: j == 39, math.nan), mask=lambda b, i, x: x <= min(i, 1) and (i != 2 or x == 0))
+
+    def one_nan(kind):
+        def f(k, v):
+            (k if kind == "k" else v)[1][3, 1, 7] = math.nan
+            return k, v
+        return f
+
+    c["nan/key"] = dict(lens=(20, 33), L=2, hq=4, d=64, values=one_nan("k"))
+    c["nan/value"] = dict(lens=(20, 33), L=2, hq=4, d=64, values=one_nan("v"))
+
+    def nan_q(q):
+        q[1, 2, 5] = math.nan
+        return q
+
+    c["nan/query"] = dict(lens=(20, 33), L=2, hq=4, d=64, values_q=nan_q)
+
+    def table(b, n, value):
+        def f(x):
+            t = x["table"].copy()
+            t[b, n] = value
+            x["run"].dev.write(x["tdev"].at, t)
+            return {b}
+        return f
+
+    def lengths(b, value):
+        def f(x):
+            s = np.asarray(x["lens"], np.int32)
+            s[b] = value
+            x["run"].dev.write(x["sl"].at, s)
+            return {b}
+        return f
+
+    for value in (-1, 1 << 30, 10):
+        c[f"bad/table={value}"] = dict(lens=(37, 5, 33), hq=4, d=64, L=2, break_it=table(2, 1, value), expect=(7, 2))
+    c["bad/table/page=5"] = dict(lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
+    c["bad/table/split"] = dict(lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
+    c["bad/len=-1"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
+    c["bad/len_over_table"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, 16 * 5 + 1), expect=(2, 1), max_seq=1 << 20)
+    c["bad/len_over_max"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(2, 38), expect=(3, 2), max_seq=37)
+    c["batch=300"] = dict(lens=tuple((i * 7) % 40 for i in range(300)), hq=2, hkv=1, d=64)
+    c["batch=600/ragged"] = dict(lens=tuple((i * 7) % 40 for i in range(600)), qlens=tuple(i % 3 for i in range(600)), hq=2, hkv=1, d=64)
+    return c

@@ -1,0 +1,224 @@
+"""Cases of prefill, by the portable kernel and by the one of bulk tensor copies."""
+import math
+import numpy as np
+
+from .attention import LAYOUTS, Cache, attend
+from .buffers import Failure, Run, compare
+from .device import P, launch_facts
+from .numbers import BF16, F32, HALVES, LOG2E
+
+
+def tma_maps(dev, p, dt, d, dv):
+    """Fills in what the tma kernel needs; False where it cannot take the call."""
+    st = [p.k_token, p.k_head, p.v_token, p.v_head] + ([p.k_page, p.v_page] if p.block_tables else [])
+    if any(s % 8 for s in st) or (p.k or 0) % 16 or (p.v or 0) % 16 or p.offsets_k or p.offsets_v or (p.block_tables and p.page_size % 8):
+        return False
+    n = p.pages if p.block_tables else 1
+    rows = p.page_size if p.block_tables else p.kv_tokens
+    if not n or not rows:
+        return False
+    p.box_rows = min(128, p.page_size & -p.page_size) if p.block_tables else 128
+    for name, at, w, token, head, page in (("k_map", p.k, d, p.k_token, p.k_head, p.k_page), ("v_map", p.v, dv, p.v_token, p.v_head, p.v_page)):
+        m = dev.tensor_map(at, dt, [w, rows, p.kv_heads, n], [2 * token, 2 * head, 2 * (page if p.block_tables else 8)], [64, p.box_rows, 1, 1])
+        for i in range(16):
+            getattr(p, name)[i] = int(m[i])
+    return True
+
+
+def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(70,), hq=8, hkv=2, page=16, layout="hnd", causal=True, scale=None, q_gap=0,
+                 kv_gap=0, extra_rows=0, extra_kv=0, offsets=0, gap=0, stats=False, max_q=None, max_kv=None, grid=None, values=None, break_it=None,
+                 expect=None, rounds=1, table_gap=0, tma=False):
+    """page 0: ragged keys. offsets: bytes of explicit batch offsets, with `gap` unused rows before each request."""
+    run = Run(dev, rng)
+    try:
+        dv = dv or d
+        B = len(qlens)
+        scale = scale if scale is not None else 1 / math.sqrt(d)
+        starts = lambda ls: [sum(ls[:b]) + (gap * (b + 1) if offsets else 0) for b in range(len(ls))]
+        q0, k0 = starts(qlens), starts(lens)
+        T = sum(qlens) + (gap * B if offsets else 0) + extra_rows
+        ts = hq * d + q_gap
+        q = [dt.round(rng.standard_normal((n, hq, d))) for n in qlens]
+        qbuf = np.zeros(max(1, T * ts), dt.store)
+        qbuf.view(np.uint8)[:] = 0xFF
+        for b in range(B):
+            for i in range(qlens[b]):
+                a = (q0[b] + i) * ts
+                qbuf[a : a + hq * d] = dt.encode(q[b][i]).reshape(-1)
+        p = P["PrefillParams"]()
+        p.q = run.put(qbuf).at
+        if page:
+            c = Cache(run, dt, list(lens), hkv, page, d, dv, layout=layout, values=values, table_gap=table_gap)
+            K, V = c.k, c.v
+            p.k, p.v, p.block_tables = c.k_at, c.v_at, c.tdev.at
+            p.k_page, p.k_head, p.k_token = c.ks
+            p.v_page, p.v_head, p.v_token = c.vs
+            p.table_row, p.pages, p.page_size, p.max_pages = c.table_row, c.pages, page, c.max_pages
+        else:
+            K = [dt.round(rng.standard_normal((s, hkv, d))) for s in lens]
+            V = [dt.round(rng.standard_normal((s, hkv, dv))) for s in lens]
+            if values:
+                K, V = values(K, V)
+            tkv = sum(lens) + (gap * B if offsets else 0) + extra_kv
+            kt, vt = hkv * d + kv_gap, hkv * dv + 2 * kv_gap
+            kb, vb = np.zeros(max(1, tkv * kt), dt.store), np.zeros(max(1, tkv * vt), dt.store)
+            kb.view(np.uint8)[:], vb.view(np.uint8)[:] = 0xFF, 0xFF
+            for b in range(B):
+                for j in range(lens[b]):
+                    a, e = (k0[b] + j) * kt, (k0[b] + j) * vt
+                    kb[a : a + hkv * d] = dt.encode(K[b][j]).reshape(-1)
+                    vb[e : e + hkv * dv] = dt.encode(V[b][j]).reshape(-1)
+            p.k, p.v = run.put(kb).at, run.put(vb).at
+            p.k_token, p.k_head, p.v_token, p.v_head, p.kv_tokens = kt, d, vt, dv, tkv
+        offs = {}
+        if offsets:
+            for name, o, st in (("q", q0, ts), ("o", q0, hq * dv)) + ((("k", k0, kt), ("v", k0, vt)) if not page else ()):
+                offs[name] = run.put(np.asarray([x * st for x in o], np.int64 if offsets == 8 else np.int32))
+                setattr(p, "offsets_" + name, offs[name].at)
+                setattr(p, "offset_bytes_" + name, offsets)
+        max_q = max_q or max(qlens, default=1) or 1
+        out = run.nan((T, hq, dv), dt)
+        fill = lambda: run.put(np.full((B, max_q, hq), -np.inf, np.float32))
+        l1, l2 = fill(), fill()
+        if stats:
+            offs["stats"] = run.put(np.asarray([sum(qlens[:b]) * hq for b in range(B)], np.int32))
+            p.offsets_stats, p.offset_bytes_stats = offs["stats"].at, 4
+        ql, kl = run.put(np.asarray(qlens, np.int32)), run.put(np.asarray(lens, np.int32))
+        counters = run.put(np.zeros(2, np.uint32))
+        p.q_lens, p.kv_lens, p.out, p.lse, p.lse2, p.counters, p.fault = ql.at, kl.at, out.at, l1.at, l2.at, counters.at, run.fault.at
+        p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = ts, d, T, scale, B, hq, hkv
+        p.max_q_len, p.max_kv_len, p.causal = max_q, max_kv or max(lens, default=1), int(causal)
+        bad = set()
+        if break_it:
+            bad = break_it(dict(run=run, p=p, ql=ql, kl=kl, offs=offs, cache=c if page else None)) or set()
+        if tma and not tma_maps(dev, p, dt, d, dv):
+            return None
+        threads, shared, _ = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
+        name = f"prefill_h{d}{'' if d == dv else 'x%d' % dv}_{dt.name}{'_tma' * tma}_{target}"
+        for _ in range(rounds):
+            dev.launch(name, (grid or dev.sms,), threads, shared, p)
+        want = np.zeros((T, hq, dv))
+        wl = np.full((B * max_q, hq), -np.inf)
+        owned = np.zeros(T, bool)
+        c1 = float(np.float32(scale))
+        for b in range(B):
+            n, S = qlens[b], lens[b]
+            owned[q0[b] : q0[b] + n] = True
+            if b in bad or not n:
+                continue
+            see = np.arange(S)[None] <= np.arange(n)[:, None] + (S - n if causal else S)
+            o, ls = attend(q[b], K[b], V[b], c1, 1.0, see, None)
+            want[q0[b] : q0[b] + n] = o
+            at = sum(qlens[:b]) if stats else b * max_q
+            wl[at : at + n] = ls
+        raw = out.get()
+        got = dt.decode(raw)
+        if offsets:
+            if not (raw.view(np.uint8).reshape(T, -1)[~owned] == 0xFF).all():
+                raise Failure("rows between requests were written")
+            got, want = got[owned], want[owned]
+        e = compare("out", got, want, dt)
+        tol = 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))
+        compare("lse", l1.get().reshape(wl.shape)[..., None], wl[..., None], F32, 0, tol[..., None], nmse=1)
+        compare("lse2", l2.get().reshape(wl.shape)[..., None], wl[..., None] * LOG2E, F32, 0, 2 * tol[..., None], nmse=1)
+        if (counters.get() != 0).any():
+            raise Failure(f"counters are left at {counters.get()}")
+        reason, rest = run.faults()
+        if expect is None and reason:
+            raise Failure(f"fault {reason} {rest} without cause")
+        if expect is not None and (reason, rest[0]) != expect:
+            raise Failure(f"fault {reason} {rest}, want reason and request {expect}")
+        for b in run.buffers:
+            b.get()
+        return e
+    finally:
+        run.done()
+
+
+def prefill_cases():
+    c = {}
+    for dt in HALVES:
+        for d in (64, 128):
+            for page in (0, 16):
+                for causal in (True, False):
+                    c[f"{dt.name}/d={d}/page={page}/causal={causal}"] = dict(dt=dt, d=d, page=page, causal=causal, qlens=(37, 0, 64, 1), lens=(70, 5, 64, 33), hq=4)
+    for page in (0, 16):
+        t = f"/page={page}"
+        for causal in (True, False):
+            c[f"long/causal={causal}{t}"] = dict(qlens=(130, 70), lens=(300, 129), page=page, causal=causal, d=64)
+        c["more_rows_than_keys" + t] = dict(qlens=(7, 3, 200), lens=(3, 5, 1), page=page, hq=4, d=64)
+        c["no_keys" + t] = dict(qlens=(3, 2), lens=(0, 2), page=page, hq=4, d=64)
+        c["no_keys/full" + t] = dict(qlens=(3, 2), lens=(0, 2), page=page, hq=4, d=64, causal=False)
+        c["rows_past_end" + t] = dict(qlens=(2, 3), lens=(5, 3), page=page, hq=4, d=64, extra_rows=5)
+        c["rows_past_end/all" + t] = dict(qlens=(0,), lens=(3,), page=page, hq=4, d=64, extra_rows=3)
+        c["lse_padding" + t] = dict(qlens=(2, 9, 0), lens=(5, 9, 4), page=page, hq=4, d=64, max_q=17)
+        c["stats" + t] = dict(qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=page, hq=4, d=64, stats=True)
+        for n in (4, 8):
+            c[f"offsets={n}{t}"] = dict(qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=page, hq=4, d=64, offsets=n, gap=2, q_gap=24, kv_gap=16, extra_kv=3)
+        c["odd_strides" + t] = dict(qlens=(21, 4), lens=(33, 16), page=page, hq=4, d=64, q_gap=3, kv_gap=5, layout="odd")
+        c["scale=-0.3" + t] = dict(qlens=(17, 5), lens=(37, 5), page=page, hq=4, d=64, scale=-0.3)
+        c["scale=0" + t] = dict(qlens=(17, 5), lens=(37, 5), page=page, hq=4, d=64, scale=0.0)
+        c["tails" + t] = dict(qlens=(1, 5, 33, 64, 65), lens=(33, 70, 33, 128, 129), page=page, hq=4, d=64)
+        c["batch=70" + t] = dict(qlens=tuple(i % 5 for i in range(70)), lens=tuple(i * 3 % 40 for i in range(70)), page=page, hq=2, hkv=1, d=64)
+        c["rounds" + t] = dict(qlens=(60, 5, 90), lens=(60, 17, 90), page=page, hq=4, d=64, rounds=3, grid=3)
+
+        def nan_tail(first, what=math.nan):
+            def f(k, v):
+                for j in range(first, len(k[0])):
+                    k[0][j], v[0][j] = what, what
+                return k, v
+            return f
+        c["hidden_nan" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(38))
+        c["hidden_nan/long" + t] = dict(qlens=(150, 9), lens=(150, 9), page=page, hq=4, d=128, values=nan_tail(100))
+        c["hidden_inf" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(30, math.inf))
+
+        def lens_to(which, b, value):
+            def f(x):
+                buf = x[which]
+                a = buf.data.copy()
+                a[b] = value
+                x["run"].dev.write(buf.at, a)
+                return {b}
+            return f
+
+        def off_to(which, b, value):
+            def f(x):
+                a = x["offs"][which].data.copy()
+                a[b] = value
+                x["run"].dev.write(x["offs"][which].at, a)
+                return {b}
+            return f
+        c["bad/kv=-1" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 1, -1 if page else -1), expect=(1, 1), max_kv=99) if page else \
+            dict(qlens=(7, 3, 5), lens=(17, 33, 0), page=page, hq=4, d=64, break_it=lens_to("kl", 2, -1), expect=(1, 2), max_kv=99)
+        c["bad/kv_over_max" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 2, 34), expect=(3, 2), extra_kv=9)
+        c["bad/offset_q" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, offsets=8, break_it=off_to("q", 2, 12 * 4 * 64 + 1), expect=(12, 2))
+        if not page:
+            c["bad/offset_k"] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=0, hq=4, d=64, offsets=8, break_it=off_to("k", 1, 50 * 2 * 64 + 1), expect=(14, 1))
+            c["bad/offset_v"] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=0, hq=4, d=64, offsets=8, break_it=off_to("v", 1, -1), expect=(15, 1))
+
+        else:
+            def table(b, n, value):
+                def f(x):
+                    a = x["cache"].table.copy()
+                    a[b, n] = value
+                    x["run"].dev.write(x["cache"].tdev.at, a)
+                    return {b}
+                return f
+            for value in (-1, 1 << 30):
+                c[f"bad/table={value}"] = dict(qlens=(7, 5, 300), lens=(17, 5, 330), page=16, hq=4, d=64, break_it=table(2, 20, value), expect=(7, 2))
+            c["bad/kv_over_table"] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=16, hq=4, d=64, break_it=lens_to("kl", 1, 81), expect=(2, 1), max_kv=1 << 20)
+    for page in (1, 3, 8, 64, 100):
+        c[f"page={page}"] = dict(qlens=(37, 5, 64), lens=(70, 5, 64), page=page, hq=4, d=64)
+    for layout in LAYOUTS:
+        c[f"layout={layout}"] = dict(qlens=(21, 40, 1), lens=(21, 70, 1), layout=layout, d=64)
+    for hq, hkv in ((9, 3), (5, 1), (28, 4), (7, 7), (64, 1)):
+        c[f"heads={hq}-{hkv}"] = dict(qlens=(5, 3, 40), lens=(21, 3, 50), hq=hq, hkv=hkv, d=64)
+    c["table_slice"] = dict(qlens=(21, 4), lens=(70, 33), hq=4, d=64, table_gap=5, max_kv=4096)
+    c["many_blocks"] = dict(qlens=(300, 1), lens=(700, 600), hq=4, hkv=1, d=128, grid=3)
+    c["many_blocks/ragged"] = dict(qlens=(300, 1), lens=(700, 600), hq=2, hkv=2, d=128, page=0, grid=3)
+    c["many_blocks/full"] = dict(qlens=(150, 1), lens=(700, 600), hq=4, hkv=1, d=64, page=64, grid=3, causal=False)
+    return c
+
+
+def prefill_tma_cases():
+    return {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items()}

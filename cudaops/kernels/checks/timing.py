@@ -1,0 +1,243 @@
+"""Times on a GPU, as bench_peers.py takes them: medians of event-timed replays of a graph of one call after the L2 flush."""
+import json, math
+import numpy as np
+
+from .device import P, launch_facts
+from .layer import turns_of
+from .numbers import BF16
+from .prefill import tma_maps
+
+# Seconds read once, by megabytes: kernels read this fast at best on the H200 of peers/RESULTS.md, launch included.
+FLOOR = [(0, 4.2), (2, 6.9), (4, 7.3), (17, 10.3), (34, 14.6), (67, 22.8), (134, 39.2), (268, 71.5), (537, 134.4), (1074, 259.0), (2147, 500.2)]
+
+DECODE = [(b, n, hq, hk, d, 16, {}) for (hq, hk, d) in [(32, 8, 128), (64, 8, 128), (64, 8, 64)]
+          for (b, n) in [(1, 1024), (1, 8192), (1, 131072), (16, 1024), (16, 8192), (64, 1024), (64, 8192), (256, 2048)]] + [
+    (64, 8192, 32, 8, 128, 64, {}), (64, 8192, 32, 8, 128, 16, {"ragged": True}), (64, 8192, 64, 8, 64, 16, {"window": 127}),
+    (64, 128, 64, 8, 64, 16, {}), (16, 8192, 64, 8, 128, 16, {"q_len": 4}), (1024, 512, 32, 32, 128, 16, {}),
+    (64, 2048, 9, 3, 64, 16, {}), (64, 2048, 40, 8, 128, 16, {})]
+# The better FlashInfer path on 2026-11-29 (peers/RESULTS.md), for orientation: ratios that count come from one run.
+DECODE_PEERS = dict(zip([f"b{b}_kv{n}_h{hq}/{hk}_d{d}_p{ps}_bf16" + "".join(f"_{k}{v}" for k, v in o.items()) for b, n, hq, hk, d, ps, o in DECODE],
+                        [13.0, 22.6, 145.5, 30.9, 143.5, 84.7, 500.3, 508.4, 14.0, 23.5, 146.0, 31.0, 144.4, 84.5, 501.4, 513.0, 10.7, 16.9, 87.8, 19.4, 84.8, 53.6,
+                         268.0, 278.2, 495.7, 307.0, 22.8, 22.2, 165.4, 1972.8]))
+PREFILL = [(b, n, n, 32, 8, 128, c, ps) for (b, n) in [(16, 1024), (4, 4096), (1, 16384)] for c in (True, False) for ps in (16, 0)] + [
+    (8, 512, 8192, 32, 8, 128, True, 16), (4, 4096, 4096, 32, 8, 64, True, 0), (4, 4096, 4096, 32, 8, 64, False, 0)]
+PREFILL_PEERS = dict(zip(["b16_q1024_kv1024_causal_p16", "b16_q1024_kv1024_causal_ragged", "b16_q1024_kv1024_full_p16", "b16_q1024_kv1024_full_ragged",
+                          "b4_q4096_kv4096_causal_p16", "b4_q4096_kv4096_causal_ragged", "b4_q4096_kv4096_full_p16", "b4_q4096_kv4096_full_ragged",
+                          "b1_q16384_kv16384_causal_p16", "b1_q16384_kv16384_causal_ragged", "b1_q16384_kv16384_full_p16", "b1_q16384_kv16384_full_ragged",
+                          "b8_q512_kv8192_causal_p16"],
+                         [385, 297, 612, 490, 1194, 890, 2168, 1730, 4244, 3535, 8570, 6848, 1073]))
+
+
+def replay_us(fn):
+    """Median of event-timed replays of a graph of one call after the L2 flush, as bench_peers.py times peers."""
+    import torch, triton.testing as tt
+    s = torch.cuda.Stream()
+    with torch.cuda.stream(s):
+        for _ in range(3):
+            fn()
+    torch.cuda.synchronize()
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        fn()
+    return tt.do_bench(lambda: g.replay(), warmup=20, rep=120, return_mode="median") * 1e3
+
+
+def floor_us(nbytes):
+    return float(np.interp(nbytes / 1e6, [m for m, _ in FLOOR], [t for _, t in FLOOR])) if nbytes < 2147e6 else nbytes / 2147e6 * 500.2
+
+
+def launcher(dev, symbol, grid, threads, shared, p):
+    import torch
+    return lambda: dev.launch(symbol, grid, threads, shared, p, torch.cuda.current_stream().cuda_stream)
+
+
+def words(*shape):
+    import torch
+    return torch.zeros(*shape, dtype=torch.int32, device="cuda")
+
+
+def time_decode(dev, args):
+    import torch
+    for case in DECODE:
+        b, n, hq, hk, d, ps, opt = case
+        name = f"b{b}_kv{n}_h{hq}/{hk}_d{d}_p{ps}_bf16" + "".join(f"_{k}{v}" for k, v in opt.items())
+        if args.match not in name:
+            continue
+        gen = torch.Generator().manual_seed(0)
+        torch.manual_seed(0)
+        pages, L, w = -(-n // ps), opt.get("q_len", 1), opt.get("window", -1)
+        lens = torch.randint(1, n + 1, (b,), generator=gen, dtype=torch.int32) if "ragged" in opt else torch.full((b,), n, dtype=torch.int32)
+        kv = torch.randn(b * pages, 2, hk, ps, d, device="cuda", dtype=torch.bfloat16)
+        q = torch.randn(b * L, hq, d, device="cuda", dtype=torch.bfloat16)
+        table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
+        out = torch.full_like(q, float("nan"))
+        read = lens.clamp(max=w + 1) if w >= 0 else lens
+        nbytes = 2 * int(read.sum()) * hk * d * 2 + 2 * q.numel() * 2
+        dl = lens.cuda()
+        threads, shared, most = launch_facts("DECODE", d, args.target)
+        rows = next((r for r in (8, 16, 32) if r >= min(hq // hk * L, most)), most)
+        grid = args.blocks * dev.sms
+        ws, counters, fault = torch.full((2 * grid * rows * (d + 2),), float("nan"), device="cuda"), words(grid), words(8)
+        p = P["DecodeParams"]()
+        p.q, p.k, p.v = q.data_ptr(), kv.data_ptr(), kv.data_ptr() + hk * ps * d * 2
+        p.block_tables, p.seq_lens, p.out, p.workspace, p.counters, p.fault = (x.data_ptr() for x in (table, dl, out, ws, counters, fault))
+        p.q_token, p.q_head, p.k_page, p.k_head, p.k_token = hq * d, d, 2 * hk * ps * d, ps * d, d
+        p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hk * ps * d, ps * d, d, pages, b * L, b * pages
+        p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, b, hq, hk, L, L
+        p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = ps, pages, n, w, rows
+        symbol = f"decode_h{d}_bf16_kvbf16_{args.target}"
+        best = {}
+        for m in args.min_units:
+            p.min_units = m
+            best[m] = replay_us(launcher(dev, symbol, (grid,), threads, shared, p))
+        worst = 0.0  # against float64 on the first and the last request
+        for r in {0, b - 1}:
+            s = int(lens[r])
+            c = kv[table[r, : -(-s // ps)].long()].transpose(2, 3).flatten(0, 0)  # [pages, 2, P, Hkv, D]
+            kk, vv = (c[:, i].reshape(-1, hk, d)[:s].double() for i in (0, 1))
+            qq = q[r * L : (r + 1) * L].double().view(L, hk, hq // hk, d)
+            sc = torch.einsum("lhgd,shd->lhgs", qq, kk) / math.sqrt(d)
+            pos = torch.arange(s - L, s, device="cuda")[:, None]
+            j = torch.arange(s, device="cuda")[None]
+            see = (j <= pos) & ((j >= pos - w) if w >= 0 else (j >= 0))
+            want = torch.einsum("lhgs,shd->lhgd", sc.masked_fill(~see[:, None, None], -math.inf).softmax(-1), vv).reshape(L, hq, d)
+            err = (out[r * L : (r + 1) * L].double() - want).abs().amax(-1) / want.abs().amax(-1)
+            worst = max(worst, float(err.max()) if not err.isnan().any() else math.inf)
+        us = min(best.values())
+        fl = floor_us(nbytes)
+        line = dict(op="decode", case=name, symbol=symbol, us=round(us, 2), tbps=round(nbytes / us / 1e6, 3), floor_us=round(fl, 1),
+                    of_floor=round(fl / us, 3), peer_us_recorded=DECODE_PEERS.get(name), row_err=round(worst, 5))
+        if name in DECODE_PEERS:
+            line["ratio_recorded"] = round(DECODE_PEERS[name] / us, 3)
+        if len(best) > 1:
+            line["min_units_us"] = {str(m): round(t, 2) for m, t in best.items()}
+        if worst > 0.012 or int(fault[0]) or int(counters.abs().max()):
+            line["WRONG"] = f"error {worst}, fault {fault.tolist()}, counters {int(counters.abs().max())}"
+        print(json.dumps(line), flush=True)
+        del kv, q, out, ws
+        torch.cuda.empty_cache()
+
+
+def time_prefill(dev, args, tma=False):
+    import torch
+    for b, nq, nk, hq, hk, d, causal, ps in PREFILL:
+        name = f"b{b}_q{nq}_kv{nk}_h{hq}/{hk}_d{d}/{d}_{'causal' if causal else 'full'}_{'p%d' % ps if ps else 'ragged'}_bf16"
+        if args.match not in name:
+            continue
+        torch.manual_seed(0)
+        q = torch.randn(b * nq, hq, d, device="cuda", dtype=torch.bfloat16)
+        out = torch.full_like(q, float("nan"))
+        ql, kl = (torch.full((b,), n, dtype=torch.int32, device="cuda") for n in (nq, nk))
+        counters, fault = words(2), words(8)
+        p = P["PrefillParams"]()
+        if ps:
+            pages = -(-nk // ps)
+            kv = torch.randn(b * pages, 2, hk, ps, d, device="cuda", dtype=torch.bfloat16)
+            table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
+            p.k, p.v, p.block_tables = kv.data_ptr(), kv.data_ptr() + hk * ps * d * 2, table.data_ptr()
+            p.k_page = p.v_page = 2 * hk * ps * d
+            p.k_head = p.v_head = ps * d
+            p.k_token = p.v_token = d
+            p.table_row, p.pages, p.page_size, p.max_pages = pages, b * pages, ps, pages
+        else:
+            k, v = (torch.randn(b * nk, hk, d, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+            p.k, p.v, p.kv_tokens = k.data_ptr(), v.data_ptr(), b * nk
+            p.k_token = p.v_token = hk * d
+            p.k_head = p.v_head = d
+        p.q, p.q_lens, p.kv_lens, p.out, p.counters, p.fault = (x.data_ptr() for x in (q, ql, kl, out, counters, fault))
+        p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = hq * d, d, b * nq, 1 / math.sqrt(d), b, hq, hk
+        p.max_q_len, p.max_kv_len, p.causal = nq, nk, int(causal)
+        threads, shared, per_sm = launch_facts("PREFILL" + "_TMA" * tma, d, args.target)
+        symbol = f"prefill_h{d}_bf16{'_tma' * tma}_{args.target}"
+        if tma:
+            assert tma_maps(dev, p, BF16, d, d)
+        us = replay_us(launcher(dev, symbol, (per_sm * dev.sms,), threads, shared, p))
+        worst = 0.0  # 64 rows each of the first and the last request, two heads
+        for r in {0, b - 1}:
+            if ps:
+                c = kv[table[r].long()].transpose(2, 3)
+                kk, vv = (c[:, i].reshape(-1, hk, d)[:nk].double() for i in (0, 1))
+            else:
+                kk, vv = (x[r * nk : (r + 1) * nk].double() for x in (k, v))
+            rows = torch.linspace(0, nq - 1, 64, device="cuda").long()
+            for h in (0, hq - 1):
+                sc = q[r * nq + rows, h].double() @ kk[:, h // (hq // hk)].T / math.sqrt(d)
+                if causal:
+                    sc.masked_fill_(torch.arange(nk, device="cuda")[None] > (rows + nk - nq)[:, None], -math.inf)
+                want = sc.softmax(-1) @ vv[:, h // (hq // hk)]
+                err = (out[r * nq + rows, h].double() - want).abs().amax(-1) / want.abs().amax(-1)
+                worst = max(worst, float(err.max()) if not err.isnan().any() else math.inf)
+        pairs = nq * nk - (nq * (nq - 1) // 2 if causal else 0)
+        flops = 4 * d * hq * b * pairs
+        line = dict(op="prefill", case=name, symbol=symbol, us=round(us, 1), tflops=round(flops / us / 1e6, 1), row_err=round(worst, 5))
+        peer = PREFILL_PEERS.get(name.split("_h")[0] + ("_causal_" if causal else "_full_") + (f"p{ps}" if ps else "ragged")) if d == 128 else None
+        if peer:
+            line.update(peer_us_recorded=peer, ratio_recorded=round(peer / us, 3))
+        if worst > 0.012 or int(fault[0]) or int(counters.abs().max()):
+            line["WRONG"] = f"error {worst}, fault {fault.tolist()}, counters {int(counters.abs().max())}"
+        print(json.dumps(line), flush=True)
+        torch.cuda.empty_cache()
+
+
+def time_layer(dev, args):
+    """The other kernels on a Llama-3-8B layer's shapes, one token and 64, with the bytes they must move."""
+    import torch
+    rnd = lambda *s: torch.randn(*s, device="cuda", dtype=torch.bfloat16)
+
+    def show(case, symbol, us, nbytes):
+        print(json.dumps(dict(op=symbol.rsplit("_", 2)[0], case=case, symbol=symbol, us=round(us, 2), tbps=round(nbytes / us / 1e6, 3),
+                              floor_us=round(floor_us(nbytes), 1))), flush=True)
+
+    for T in (1, 64, 4096):
+        x, y, w, out, tot = rnd(T, 4096), rnd(T, 4096), rnd(4096), rnd(T, 4096), rnd(T, 4096)
+        p = P["RMSNormParams"]()
+        p.x, p.residual, p.weight, p.out, p.sum, p.x_row, p.residual_row, p.rows, p.columns, p.eps = (
+            x.data_ptr(), y.data_ptr(), w.data_ptr(), out.data_ptr(), tot.data_ptr(), 4096, 4096, T, 4096, 1e-5)
+        sym = f"rmsnorm_bf16_{args.target}"
+        show(f"t{T}_h4096_residual", sym, replay_us(launcher(dev, sym, (min(T, 8 * dev.sms),), 256, 0, p)), 8 * T * 4096)
+        g, u, o = rnd(T, 14336), rnd(T, 14336), rnd(T, 14336)
+        p2 = P["SiLUMulParams"]()
+        p2.gate, p2.up, p2.out, p2.gate_row, p2.up_row, p2.rows, p2.columns = g.data_ptr(), u.data_ptr(), o.data_ptr(), 14336, 14336, T, 14336
+        sym = f"silu_mul_bf16_{args.target}"
+        show(f"t{T}_i14336", sym, replay_us(launcher(dev, sym, (min(-(-T * 14336 // 2048), 8 * dev.sms),), 256, 0, p2)), 6 * T * 14336)
+        q, k, v, qo = rnd(T, 32, 128), rnd(T, 8, 128), rnd(T, 8, 128), rnd(T, 32, 128)
+        cache = rnd(T, 2, 8, 16, 128)
+        table = torch.arange(T, dtype=torch.int32, device="cuda").view(T, 1)
+        pos, req, fault = words(T), torch.arange(T, dtype=torch.int32, device="cuda"), words(8)
+        p3 = P["AppendParams"]()
+        p3.k, p3.v, p3.q, p3.q_out, p3.k_cache, p3.v_cache = k.data_ptr(), v.data_ptr(), q.data_ptr(), qo.data_ptr(), cache.data_ptr(), cache.data_ptr() + 8 * 16 * 128 * 2
+        p3.block_tables, p3.positions, p3.requests, p3.fault = table.data_ptr(), pos.data_ptr(), req.data_ptr(), fault.data_ptr()
+        p3.k_row_token, p3.k_row_head, p3.v_row_token, p3.v_row_head, p3.q_token, p3.q_head = 1024, 128, 1024, 128, 4096, 128
+        p3.k_page, p3.k_head, p3.k_token, p3.v_page, p3.v_head, p3.v_token = 2 * 8 * 16 * 128, 2048, 128, 2 * 8 * 16 * 128, 2048, 128
+        p3.table_row, p3.tokens, p3.pages, p3.k_scale, p3.v_scale, p3.batch, p3.q_heads, p3.kv_heads = 1, T, T, 1, 1, T, 32, 8
+        p3.k_dim, p3.v_dim, p3.page_size, p3.max_pages, p3.rotary = 128, 128, 16, 1, 128
+        for i, t in enumerate(turns_of(128, 5e5)):
+            p3.turns[i] = t
+        sym = f"append_bf16_bf16_{args.target}"
+        show(f"t{T}_h32/8_d128_rope", sym, replay_us(launcher(dev, sym, (min(-(-T * 6 // 8), 8 * dev.sms),), 256, 0, p3)), 4 * T * 48 * 128)
+    logits, ids = rnd(1, 128256), words(1)
+    p4 = P["ArgmaxParams"]()
+    p4.x, p4.out, p4.x_row, p4.rows, p4.columns = logits.data_ptr(), ids.data_ptr(), 128256, 1, 128256
+    sym = f"argmax_bf16_{args.target}"
+    show("t1_v128256", sym, replay_us(launcher(dev, sym, (1,), 1024, 0, p4)), 2 * 128256)
+
+
+def time_linear(dev, args):
+    import torch
+    rnd = lambda *s: torch.randn(*s, device="cuda", dtype=torch.bfloat16)
+    for T, n_in, n_out in ((1, 4096, 6144), (1, 4096, 4096), (1, 4096, 28672), (1, 14336, 4096), (1, 4096, 128256), (8, 4096, 4096), (64, 4096, 4096), (4096, 4096, 4096)):
+        x, w, o = rnd(T, n_in), rnd(n_out, n_in), rnd(T, n_out)
+        p = P["LinearParams"]()
+        p.x, p.weight, p.out, p.x_row, p.weight_row, p.rows, p.out_dim = x.data_ptr(), w.data_ptr(), o.data_ptr(), n_in, n_in, T, n_out
+        setattr(p, "in", n_in)
+        if T <= 16:
+            sym = f"gemv_bf16_{args.target}"
+            us = replay_us(launcher(dev, sym, (-(-n_out // 8),), 256, 0, p))
+        else:
+            sym = f"gemm_bf16_{args.target}"
+            us = replay_us(launcher(dev, sym, (-(-n_out // 128), -(-T // 64)), 128, 0, p))
+        lib = replay_us(lambda: torch.mm(x, w.T))
+        nbytes = 2 * (T * n_in + n_out * n_in + T * n_out)
+        err = float((o.double() - x.double() @ w.double().T).norm() / (x.double() @ w.double().T).norm()) if n_out <= 28672 else None
+        print(json.dumps(dict(op="linear", case=f"t{T}_in{n_in}_out{n_out}", symbol=sym, us=round(us, 2), tbps=round(nbytes / us / 1e6, 3),
+                              tflops=round(2 * T * n_in * n_out / us / 1e6, 1), cublas_us=round(lib, 2), floor_us=round(floor_us(nbytes), 1), rel_err=err)), flush=True)
