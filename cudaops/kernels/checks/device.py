@@ -92,12 +92,15 @@ class Cuda:
         self.cu = ctypes.CDLL("libcuda.so.1")
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
         self.functions, self.modules = {}, []
+        # The portable cubin runs on 8.x alone; elsewhere the driver compiles its PTX.
+        kind = "ptx" if target == "sm80" and torch.cuda.get_device_capability()[0] != 8 else "cubin"
         for f in sorted(os.listdir(cubins)):
-            if re.search(rf"_{target}\.cubin(\.gz)?$", f):
+            if re.search(rf"_{target}\.{kind}(\.gz)?$", f):
                 m, image = ctypes.c_void_p(), open(os.path.join(cubins, f), "rb").read()
-                self.ok(self.cu.cuModuleLoadData(ctypes.byref(m), gzip.decompress(image) if f.endswith(".gz") else image), f)
+                image = gzip.decompress(image) if f.endswith(".gz") else image
+                self.ok(self.cu.cuModuleLoadData(ctypes.byref(m), image + b"\0"), f)
                 self.modules.append(m)
-        assert self.modules, f"no *_{target}.cubin[.gz] in {cubins}"
+        assert self.modules, f"no *_{target}.{kind}[.gz] in {cubins}"
 
     def ok(self, code, what):
         if code:
