@@ -119,5 +119,10 @@ func (b *Backend) Embedding(c *attn.EmbeddingCall) error {
 	if at.err != nil || c.Out.Len() == 0 {
 		return at.err
 	}
+	if c.CheckValues {
+		if err := rt.checkEmbedding(c); err != nil {
+			return err
+		}
+	}
 	return launch(rt, k, c, rt.blocks(c.Out.Len(), elementsPerBlock), 1, true, p)
 }

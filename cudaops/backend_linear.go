@@ -36,33 +36,19 @@ func (b *Backend) Linear(c *attn.LinearCall) error {
 
 func ceil(n, by int) int { return (n + by - 1) / by }
 
-// Argmax writes the index of the largest element of each row, the first among equals; NaN counts as less than everything.
-//
-//	x    [T,V] float32, float16 or bfloat16, rows contiguous, V ≥ 1
-//	out  [T] int32
-func (b *Backend) Argmax(x, out attn.Tensor) error {
-	const op = "argmax"
+// Argmax gives the index of the largest element of each row.
+func (b *Backend) Argmax(c *attn.ArgmaxCall) error {
 	rt := b.rt
-	err := rt.enter(op)
+	k, err := rt.start(c)
 	defer rt.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if x.Rank != 2 || x.Shape[1] < 1 || x.Stride[1] != 1 && x.Shape[1] > 1 {
-		return attn.Errorf(attn.ErrShape, op, "x", "[T, V] with V of 1 or more and stride 1", "%v", x.String())
-	}
-	if out.DType != attn.I32 || out.Rank != 1 || out.Shape[0] != x.Shape[0] || !out.Packed() {
-		return attn.Errorf(attn.ErrShape, op, "out", "a contiguous int32[T] with T of x", "%v", out.String())
-	}
-	k := rt.choices.best[key{Op: op, A: x.DType}]
-	if k == nil {
-		return attn.Errorf(attn.ErrUnsupported, op, "x", "float32, float16 or bfloat16", "%v", x.DType)
-	}
-	at := binding{rt: rt, op: op}
+	at := binding{rt: rt, op: c.Op()}
 	p := &rt.frame.argmax
-	*p = argmaxParams{X: at.need("x", &x), Out: at.need("out", &out), XRow: int64(x.Stride[0]), Rows: int64(x.Shape[0]), Columns: int64(x.Shape[1])}
-	if at.err != nil || x.Shape[0] == 0 {
+	*p = argmaxParams{X: at.need("x", &c.X), Out: at.need("out", &c.Out), XRow: int64(c.X.Stride[0]), Rows: int64(c.X.Shape[0]), Columns: int64(c.X.Shape[1])}
+	if at.err != nil || c.X.Shape[0] == 0 {
 		return at.err
 	}
-	return launch(rt, k, nil, rt.blocks(x.Shape[0], 1), 1, true, p)
+	return launch(rt, k, c, rt.blocks(c.X.Shape[0], 1), 1, true, p)
 }

@@ -24,6 +24,11 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 	if at.err != nil || c.X.Len() == 0 {
 		return at.err
 	}
+	if c.CheckValues {
+		if err := rt.checkRoPE(c); err != nil {
+			return err
+		}
+	}
 	rt.turns.fill(&p.Turns, c)
 	return launch(rt, k, c, rt.blocks(c.X.Len()/2, 256), 1, true, p)
 }

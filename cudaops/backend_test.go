@@ -71,7 +71,8 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 	lin, silu := &attn.LinearCall{X: x, Weight: w, Out: y}, &attn.SiLUMulCall{Gate: x, Up: x, Out: y}
 	emb := &attn.EmbeddingCall{IDs: app.Requests, Weight: table, Out: x}
 	merge := &attn.MergeLSECall{OutA: d.Query, OutB: d.Query, LSEA: d.LSE, LSEB: d.LSE, Out: d.Out, LSE: d.LSE}
-	for _, c := range []attn.Call{&app, pre, norm, rope, lin, silu, emb, merge} {
+	argmax := &attn.ArgmaxCall{X: x, Out: int32s(t, rt, []int{2}, 0, 0)}
+	for _, c := range []attn.Call{&app, pre, norm, rope, lin, silu, emb, merge, argmax} {
 		must(t, c.Infer())
 	}
 	return map[string]func() error{
@@ -79,6 +80,7 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 		"rms_norm": func() error { return b.RMSNorm(norm) }, "rope": func() error { return b.RoPE(rope) }, "linear": func() error { return b.Linear(lin) },
 		"silu_mul": func() error { return b.SiLUMul(silu) }, "embedding": func() error { return b.Embedding(emb) },
 		"merge_lse": func() error { return b.MergeLSE(merge) },
+		"argmax":    func() error { return b.Argmax(argmax) },
 		"write":     func() error { return rt.Write(app.Positions.Ptr, positionBytes) },
 		"copy":      func() error { return rt.Copy(res.Ptr, x.Ptr, 1024) },
 	}
@@ -285,28 +287,4 @@ func TestTiles(t *testing.T) {
 		}
 		must(t, rt.Close())
 	}
-}
-
-// TestArgmax on rows of a wider matrix, with what it refuses.
-func TestArgmax(t *testing.T) {
-	rt := fake(t, fakecuda.Hopper)
-	must(t, refBodies())
-	x, out := device(t, rt, attn.F32, 3, 8), device(t, rt, attn.I32, 3)
-	rows := []float32{1, 9, 3, 9, 5, 6, 7, 99, 4, 3, 2, 1, 0, -1, -2, 99, -5, -4, -3, -2, -1, -1, -9, 99}
-	b := make([]byte, 0, 96)
-	for _, v := range rows {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	must(t, rt.Write(x.Ptr, b))
-	narrow := x
-	narrow.Shape[1] = 7
-	must(t, rt.backend.Argmax(narrow, out))
-	got := make([]byte, 12)
-	must(t, rt.Read(got, out.Ptr))
-	if string(got) != string(bytesOf([]int32{1, 0, 4})) {
-		t.Errorf("%v, want 1, 0, 4", got)
-	}
-	want(t, "other rows", rt.backend.Argmax(x, device(t, rt, attn.I32, 2)), ops.ErrShape, "out")
-	want(t, "integers", rt.backend.Argmax(device(t, rt, attn.I32, 3, 8), out), ops.ErrUnsupported, "int32")
-	want(t, "nothing", rt.backend.Argmax(attn.Of(attn.F32, 3, 0), out), ops.ErrShape, "x")
 }

@@ -51,8 +51,15 @@ func (b strict) Append(c *attn.AppendCall) error {
 	return b.sync(b.Backend.Append(c))
 }
 
-func (b strict) Embedding(c *attn.EmbeddingCall) error { return b.sync(b.Backend.Embedding(c)) }
-func (b strict) RoPE(c *attn.RoPECall) error           { return b.sync(b.Backend.RoPE(c)) }
+func (b strict) Embedding(c *attn.EmbeddingCall) error {
+	c.CheckValues = true
+	return b.sync(b.Backend.Embedding(c))
+}
+
+func (b strict) RoPE(c *attn.RoPECall) error {
+	c.CheckValues = true
+	return b.sync(b.Backend.RoPE(c))
+}
 
 // TestConformance runs the suite through the launch code: kernels are the CPU's, on what the driver was given.
 func TestConformance(t *testing.T) {

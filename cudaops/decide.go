@@ -28,6 +28,8 @@ func (rt *Runtime) decide(c attn.Call) (*kernel, []error) {
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x", "")
 	case *attn.SiLUMulCall:
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.Gate.DType}, "gate", "")
+	case *attn.ArgmaxCall:
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x", "")
 	case *attn.EmbeddingCall:
 		out := c.Out.DType
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.Weight.DType, B: out}, "weight", "out_dtype")

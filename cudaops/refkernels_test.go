@@ -309,20 +309,10 @@ func refRoPE(k *kernel, v view, l *fakecuda.Launch) error {
 	return nil
 }
 
-// refArgmax is the loop.
 func refArgmax(k *kernel, v view, l *fakecuda.Launch) error {
 	p := fakecuda.As[argmaxParams](l)
-	x := v.strided(p.X, k.A, []int{int(p.Rows), int(p.Columns)}, p.XRow, 1)
-	for t := range int(p.Rows) {
-		best, at := math.Inf(-1), 0
-		for i := range int(p.Columns) {
-			if y := get(&x, t*x.Stride[0]+i); y > best {
-				best, at = y, i
-			}
-		}
-		fakecuda.On[int32](v.m, uint64(p.Out), int(p.Rows))[t] = int32(at)
-	}
-	return nil
+	n, width := int(p.Rows), int(p.Columns)
+	return run(&attn.ArgmaxCall{X: v.strided(p.X, k.A, []int{n, width}, p.XRow, 1), Out: v.packed(p.Out, attn.I32, n)})
 }
 
 func get(t *attn.Tensor, offset int) float64 {

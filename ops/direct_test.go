@@ -253,6 +253,16 @@ var directs = map[string]func(m *maker) both{
 			},
 		}
 	},
+	"Greedy": func(m *maker) both {
+		return both{
+			in: []*dense{m.random(f16, 3, 32)}, outs: []*dense{zeros(tensor.Int32, 3)},
+			run: func(in, out []*dense) error { return ops.Greedy(in[0], out[0]) },
+			build: func(n []*node) ([]*node, error) {
+				y, err := ops.Argmax(n[0])
+				return []*node{y}, err
+			},
+		}
+	},
 	"Merge": func(m *maker) both {
 		return both{
 			in: []*dense{m.random(f32, 3, 4, 16), m.random(f32, 3, 4), m.random(f32, 3, 4, 16), m.random(f32, 3, 4)}, outs: []*dense{zeros(f32, 3, 4, 16), zeros(f32, 3, 4)},

@@ -22,6 +22,7 @@ func TestHashHoldsEveryField(t *testing.T) {
 	hashesEveryField(t, attn.SiLUMulCall{})
 	hashesEveryField(t, attn.EmbeddingCall{})
 	hashesEveryField(t, attn.MergeLSECall{})
+	hashesEveryField(t, attn.ArgmaxCall{})
 }
 
 func hashesEveryField[C any, P callOf[C]](t *testing.T, proto C) {

@@ -219,10 +219,11 @@ func WithWorkspace(n *gorgonia.Node) Option {
 	return node("workspace_buffer", n, onAttention, func(s *settings) **gorgonia.Node { return &s.workspace })
 }
 
-// WithValueChecks makes a device wait and check lengths and block tables before it launches. The CPU always checks.
+// WithValueChecks makes a device wait and check lengths, block tables, positions and ids before it launches. The CPU always checks.
 func WithValueChecks() Option {
-	return scalar("value_checks", []string{"decode", "prefill", "append_kv"}, func(s *settings) {
+	return scalar("value_checks", []string{"decode", "prefill", "append_kv", "rope", "embedding"}, func(s *settings) {
 		s.decode.CheckValues, s.prefill.CheckValues, s.append.CheckValues = true, true, true
+		s.rope.CheckValues, s.embed.CheckValues = true, true
 	})
 }
 

@@ -216,9 +216,9 @@ func TestOptionsOfOtherOps(t *testing.T) {
 	has["decode"] = []string{"bmm1_scale", "bmm2_scale", "window_left", "sinks", "q_len_per_req", "cum_seq_lens_q", "mask", "o_scale", "o_sf_scale", "o_sf_vec_size", "enable_pdl", "out_dtype", "out", "lse", "backend", "workspace_buffer", "value_checks"}
 	has["prefill"] = []string{"o_data_type", "out", "lse", "backend", "workspace_buffer", "value_checks", "block_tables", "q_scale", "batch_offsets", "is_cuda_graph_compatible"}
 	has["append_kv"] = []string{"k_scale", "value_checks"}
-	has["rope"] = []string{"pairing", "scaling", "rotary_dim", "factors"}
+	has["rope"] = []string{"pairing", "scaling", "rotary_dim", "factors", "value_checks"}
 	has["linear"] = []string{"bias"}
-	has["embedding"] = []string{"out_dtype"}
+	has["embedding"] = []string{"out_dtype", "value_checks"}
 	build := map[string]func(ops.Option) error{
 		"decode": func(o ops.Option) error {
 			_, err := ops.BatchDecode(n, ops.StackedKV(n, ops.HND), n, n, 0, o)

@@ -106,6 +106,8 @@ var constructors = []constructor{
 		func(n []*node) (*node, error) { return ops.SiLUMul(n[0], n[1]) }},
 	{"Embedding", "embedding", []operandOf{{"ids", i32, []int{3}, []int{0}}, {"weight", ops.Q6_K, []int{9, 1}, []int{0, 1}}},
 		func(n []*node) (*node, error) { return ops.Embedding(n[0], n[1], ops.WithOutDType(f16)) }},
+	{"Argmax", "argmax", []operandOf{{"x", bf16, []int{3, 32}, []int{0, 1}}},
+		func(n []*node) (*node, error) { return ops.Argmax(n[0]) }},
 	{"MergeLSE", "merge_lse", []operandOf{{"out_a", f16, []int{3, 4, 16}, nil}, {"lse_a", f32, []int{3, 4}, nil}, {"out_b", f16, []int{3, 4, 16}, nil}, {"lse_b", f32, []int{3, 4}, nil}},
 		func(n []*node) (*node, error) { return firstOf(ops.MergeLSE(n[0], n[1], n[2], n[3])) }},
 	{"Reshape", "reshape", []operandOf{{"x", bf16, []int{3, 32}, nil}},

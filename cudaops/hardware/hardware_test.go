@@ -81,8 +81,15 @@ func (b checked) Append(c *attn.AppendCall) error {
 	return b.sync(b.Backend.Append(c))
 }
 
-func (b checked) Embedding(c *attn.EmbeddingCall) error { return b.sync(b.Backend.Embedding(c)) }
-func (b checked) RoPE(c *attn.RoPECall) error           { return b.sync(b.Backend.RoPE(c)) }
+func (b checked) Embedding(c *attn.EmbeddingCall) error {
+	c.CheckValues = true
+	return b.sync(b.Backend.Embedding(c))
+}
+
+func (b checked) RoPE(c *attn.RoPECall) error {
+	c.CheckValues = true
+	return b.sync(b.Backend.RoPE(c))
+}
 
 func target(t testing.TB, rt *cudaops.Runtime) opstest.Target {
 	return opstest.Target{Backend: checked{rt.Backend(), rt}, Memory: memory{rt, t}, Accuracy: opstest.Tensor}

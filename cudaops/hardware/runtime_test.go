@@ -8,6 +8,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,6 +96,32 @@ func TestBadValues(t *testing.T) {
 	must(t, rt.Write(c.SeqLens.Ptr, int32s(40, 17, 33)), rt.Backend().Decode(c), rt.Sync())
 	if !bytes.Equal(read(t, rt, &c.Out), good) {
 		t.Error("the next good call gives something else")
+	}
+}
+
+// TestBadIDs: a bad id gets a row of 0 and the others are right, and the next wait tells, once; with CheckValues nothing is written.
+func TestBadIDs(t *testing.T) {
+	rt := open(t, 0)
+	table := random16(rand.New(rand.NewPCG(3, 4)), 5*64)
+	c := &attn.EmbeddingCall{IDs: device(t, rt, attn.I32, int32s(4, 5, 0), 3), Weight: device(t, rt, attn.BF16, table, 5, 64), Out: device(t, rt, attn.BF16, nil, 3, 64)}
+	must(t, c.Infer(), rt.Write(c.Out.Ptr, bytes.Repeat([]byte{0xff}, 3*128)))
+	told := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ops.ErrArgument) || !strings.Contains(err.Error(), "ids") || !strings.Contains(err.Error(), "row 1: 5") {
+			t.Errorf("%v, want ErrArgument of ids, row 1", err)
+		}
+	}
+	c.CheckValues = true
+	told(rt.Backend().Embedding(c))
+	must(t, rt.Sync())
+	if !bytes.Equal(read(t, rt, &c.Out), bytes.Repeat([]byte{0xff}, 3*128)) {
+		t.Error("something was written")
+	}
+	c.CheckValues = false
+	must(t, rt.Backend().Embedding(c))
+	told(rt.Sync())
+	if !bytes.Equal(read(t, rt, &c.Out), slices.Concat(table[4*128:], make([]byte, 128), table[:128])) {
+		t.Error("other rows are wrong, or the bad id's is not 0")
 	}
 }
 

@@ -28,6 +28,7 @@ type Backend interface {
 	Linear(*LinearCall) error
 	SiLUMul(*SiLUMulCall) error
 	Embedding(*EmbeddingCall) error
+	Argmax(*ArgmaxCall) error
 }
 
 // Unimplemented refuses every call politely. A backend embeds it and overrides what it can do.
@@ -69,3 +70,6 @@ func (Unimplemented) SiLUMul(c *SiLUMulCall) error { return refuse(c) }
 
 // Embedding refuses.
 func (Unimplemented) Embedding(c *EmbeddingCall) error { return refuse(c) }
+
+// Argmax refuses.
+func (Unimplemented) Argmax(c *ArgmaxCall) error { return refuse(c) }

@@ -81,7 +81,8 @@ type RoPEScaling struct {
 //
 //	(x, y) → (x·cos - y·sin, x·sin + y·cos)
 //
-// Su et al., "RoFormer", 2021. A row with a position of -1 is copied as it is.
+// Su et al., "RoFormer", 2021. A row with a position of -1 is copied as it is; a position below is ErrArgument, and on a device also a row
+// that is copied.
 type RoPECall struct {
 	X         Tensor // [T,H,D]
 	Positions Tensor // [T] int32
@@ -91,6 +92,8 @@ type RoPECall struct {
 	RotaryDim int // R, the leading elements that turn; 0: D
 	Scaling   RoPEScaling
 	Out       Tensor // [T,H,D]
+
+	CheckValues bool // wait and check positions before the launch on a device; the CPU always checks
 }
 
 // Op is "rope".
@@ -221,12 +224,15 @@ func (c *SiLUMulCall) Infer() error {
 	return k.err()
 }
 
-// EmbeddingCall gathers rows: out[t,:] = weight[ids[t],:]. Blocks are dequantised. An id outside [0,V) is ErrArgument.
+// EmbeddingCall gathers rows: out[t,:] = weight[ids[t],:]. Blocks are dequantised. An id outside [0,V) is ErrArgument, and on a device also
+// a row of 0.
 type EmbeddingCall struct {
 	IDs      Tensor // [T] int32
 	Weight   Tensor // [V,H] or [V,H/BlockLen] blocks
 	OutDType DType  // Invalid: the dtype of Out, else of Weight, f32 for blocks
 	Out      Tensor // [T,H] f32, f16 or bf16
+
+	CheckValues bool // wait and check ids before the launch on a device; the CPU always checks
 }
 
 // Op is "embedding".

@@ -36,6 +36,7 @@ func everyCall(t testing.TB, r *rand.Rand) []attn.Call {
 		&attn.LinearCall{X: random(r, attn.F32, 1, 512), Weight: weight},
 		&attn.SiLUMulCall{Gate: x, Up: x},
 		&attn.EmbeddingCall{IDs: repeat(64, 3), Weight: weight},
+		&attn.ArgmaxCall{X: x},
 		&attn.MergeLSECall{OutA: heads, OutB: heads, LSEA: random(r, attn.F32, 64, 8), LSEB: random(r, attn.F32, 64, 8)},
 	}
 	for _, c := range calls {
@@ -68,6 +69,8 @@ func outputsOf(c attn.Call) []*attn.Tensor {
 	case *attn.SiLUMulCall:
 		return []*attn.Tensor{&c.Out}
 	case *attn.EmbeddingCall:
+		return []*attn.Tensor{&c.Out}
+	case *attn.ArgmaxCall:
 		return []*attn.Tensor{&c.Out}
 	}
 	panic("unknown call")

@@ -33,6 +33,7 @@ type frame struct {
 	linear    linearTask
 	silu      siluTask
 	embedding embeddingTask
+	argmax    argmaxTask
 }
 
 var _ attn.Backend = (*Backend)(nil)
@@ -64,7 +65,7 @@ func (b *Backend) Threads() int { return len(b.pool.workers) + 1 }
 func (b *Backend) Supports(c attn.Call) []error {
 	switch c.(type) {
 	case *attn.DecodeCall, *attn.PrefillCall, *attn.AppendCall, *attn.MergeLSECall, *attn.RMSNormCall, *attn.RoPECall,
-		*attn.LinearCall, *attn.SiLUMulCall, *attn.EmbeddingCall:
+		*attn.LinearCall, *attn.SiLUMulCall, *attn.EmbeddingCall, *attn.ArgmaxCall:
 		return nil
 	}
 	return attn.Unimplemented{}.Supports(c)

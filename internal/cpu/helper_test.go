@@ -43,6 +43,12 @@ func reshape(t attn.Tensor, shape ...int) attn.Tensor {
 // values reads a packed tensor.
 func values(t *attn.Tensor) []float32 {
 	v := make([]float32, t.Len())
+	if t.DType == attn.I32 {
+		for i, x := range slice[int32](t.Ptr, len(v)) {
+			v[i] = float32(x)
+		}
+		return v
+	}
 	load(v, t.DType, t.Ptr)
 	return v
 }

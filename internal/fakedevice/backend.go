@@ -34,6 +34,7 @@ func (b *backend) RoPE(c *attn.RoPECall) error           { return b.launch(c) }
 func (b *backend) Linear(c *attn.LinearCall) error       { return b.launch(c) }
 func (b *backend) SiLUMul(c *attn.SiLUMulCall) error     { return b.launch(c) }
 func (b *backend) Embedding(c *attn.EmbeddingCall) error { return b.launch(c) }
+func (b *backend) Argmax(c *attn.ArgmaxCall) error       { return b.launch(c) }
 
 // launch runs a call whose operands are all the arena's, but for lengths and tables.
 func (b *backend) launch(c attn.Call) error {

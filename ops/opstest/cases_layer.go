@@ -13,7 +13,8 @@ var floatDTypes = []attn.DType{attn.F32, attn.F16, attn.BF16}
 func layerCases() []Case {
 	out := append(normCases(), ropeCases()...)
 	out = append(out, gateCases()...)
-	return append(out, mergeCases()...)
+	out = append(out, mergeCases()...)
+	return append(out, argmaxCases()...)
 }
 
 func normCases() []Case {
@@ -90,6 +91,10 @@ func ropeCases() []Case {
 			fill: func(_, d int) float64 { return float64(d) }})
 	}
 	add(Corner, "tokens=0", "no row", ropeSpec{heads: 2, d: 64, dt: attn.F32, positions: []int{}})
+	for _, pos := range []int{-2, math.MinInt32} {
+		add(Corner, fmt.Sprintf("refuse/position=%d", pos), "a position below -1 is an ErrArgument, and nothing is written", ropeSpec{heads: 2, d: 64, dt: attn.F32,
+			bad: &badValue{arg: "positions", index: 1, value: pos, want: refusal{kind: attn.ErrArgument, args: []string{"positions"}, request: -1}}})
+	}
 	return out
 }
 

@@ -68,6 +68,7 @@ func layerFaults() []fault {
 	return []fault{
 		{"bad positions pass in silence", []string{"append_kv"}, &careless{}},
 		{"bad ids pass in silence", []string{"embedding"}, &careless{}},
+		{"bad positions of rope pass in silence", []string{"rope"}, &careless{}},
 		{"append one slot off", []string{"append_kv"}, placed("append slot", func(at int, c attn.Call) int { return at ^ 1 })},
 		{"append multiplies by the scale", []string{"append_kv"}, skipping("divide by the scale")},
 		{"append offset in uint32", []string{"append_kv"}, placed("page offset", func(at int, _ attn.Call) int { return int(uint32(at)) })},
@@ -135,6 +136,7 @@ func layerFaults() []fault {
 			m.LSE.Ptr = pointer(b)
 			_ = new(Reference).MergeLSE(&m)
 		}}},
+		{"argmax one off", []string{"argmax"}, placed("argmax", func(at int, _ attn.Call) int { return at + 1 })},
 		{"embedding row one off", []string{"embedding"}, &shiftedEmbedding{}},
 	}
 }

@@ -159,6 +159,11 @@ func (b *careless) Embedding(c *attn.EmbeddingCall) error {
 	return nil
 }
 
+func (b *careless) RoPE(c *attn.RoPECall) error {
+	_ = b.Reference.RoPE(c)
+	return nil
+}
+
 // shiftedEmbedding gathers the row after the right one.
 type shiftedEmbedding struct{ Reference }
 

@@ -90,7 +90,7 @@ type embeddingSpec struct {
 }
 
 func (s embeddingSpec) check(ses *session) {
-	call := &attn.EmbeddingCall{OutDType: s.out}
+	call := &attn.EmbeddingCall{OutDType: s.out, CheckValues: s.bad != nil}
 	in := &instance{call: call}
 	in.ints("ids", &call.IDs, s.ids)
 	w := placeWeights(in, ses, &call.Weight, s.weight, s.vocab, s.hidden, s.gap, nil)

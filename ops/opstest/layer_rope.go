@@ -18,10 +18,11 @@ type ropeSpec struct {
 	factors   bool
 	gap       int
 	fill      func(row, d int) float64
+	bad       *badValue
 }
 
 func (s ropeSpec) check(ses *session) {
-	call := &attn.RoPECall{Pairing: s.pairing, Base: s.base, RotaryDim: s.rotary, Scaling: s.scaling}
+	call := &attn.RoPECall{Pairing: s.pairing, Base: s.base, RotaryDim: s.rotary, Scaling: s.scaling, CheckValues: s.bad != nil}
 	in := &instance{call: call}
 	x := placeMatrix(in, ses.rng, "x", &call.X, s.dt, s.gap, s.fill, len(s.positions), s.heads, s.d)
 	in.ints("positions", &call.Positions, s.positions)
@@ -51,6 +52,10 @@ func (s ropeSpec) check(ses *session) {
 			return 1e-5 * (1 + math.Abs(x.values[i]))
 		})
 	})
+	if s.bad != nil {
+		in.operand(s.bad.arg).setInts(s.bad.index, s.bad.value)
+		in.refuse = &s.bad.want
+	}
 	ses.run(in)
 }
 

@@ -131,6 +131,11 @@ func (r *Reference) RoPE(c *attn.RoPECall) error {
 	if c.Factors.Valid() {
 		factors = rows(&c.Factors)
 	}
+	for t := range c.X.Shape[0] {
+		if pos := intAt(&c.Positions, t); pos < -1 {
+			return value("positions", c.Op(), "-1 or more", "%d in row %d", pos, t)
+		}
+	}
 	heads, d := c.X.Shape[1], c.X.Shape[2]
 	for n := range c.X.Shape[0] * heads {
 		rope(out[n*d:(n+1)*d], x[n*d:(n+1)*d], c, factors, r.at("position", intAt(&c.Positions, n/heads), c))

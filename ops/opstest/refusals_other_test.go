@@ -148,6 +148,11 @@ func otherRefusals() []refusalRow {
 		row("out_dtype e4m3", goodEmbedding(), dtype, "out_dtype", func(c *attn.EmbeddingCall) { c.OutDType = attn.E4M3 }),
 		row("out of another shape", goodEmbedding(), shape, "out", func(c *attn.EmbeddingCall) { c.Out = attn.Of(attn.F32, 3, 2) }),
 
+		row("x of e4m3", goodArgmax(), dtype, "x", func(c *attn.ArgmaxCall) { c.X = attn.Of(attn.E4M3, 3, 64) }),
+		row("rows of nothing", goodArgmax(), shape, "x", func(c *attn.ArgmaxCall) { c.X = attn.Of(attn.F16, 3, 0) }),
+		row("x strided", goodArgmax(), shape, "x", func(c *attn.ArgmaxCall) { c.X = strided(c.X) }),
+		row("out of int64", goodArgmax(), dtype, "out", func(c *attn.ArgmaxCall) { c.Out = attn.Of(attn.I64, 3) }),
+
 		row("halves of two dtypes", goodMerge(), dtype, "out_b", func(c *attn.MergeLSECall) { c.OutB.DType = attn.BF16 }),
 		row("halves of two shapes", goodMerge(), shape, "out_b", func(c *attn.MergeLSECall) { c.OutB = attn.Of(attn.F16, 3, 4, 64) }),
 		row("lse of float16", goodMerge(), dtype, "lse_b", func(c *attn.MergeLSECall) { c.LSEB = attn.Of(attn.F16, 3, 8) }),

@@ -90,6 +90,8 @@ func goodEmbedding() *attn.EmbeddingCall {
 	return &attn.EmbeddingCall{IDs: attn.Of(attn.I32, 3), Weight: attn.Of(attn.Q8_0, 10, 2)}
 }
 
+func goodArgmax() *attn.ArgmaxCall { return &attn.ArgmaxCall{X: attn.Of(attn.F16, 3, 64)} }
+
 func goodMerge() *attn.MergeLSECall {
 	o, l := attn.Of(attn.F16, 3, 8, 64), attn.Of(attn.F32, 3, 8)
 	return &attn.MergeLSECall{OutA: o, OutB: o, LSEA: l, LSEB: l}
@@ -157,7 +159,7 @@ func TestAccepted(t *testing.T) {
 	with := func(c *attn.DecodeCall, change func(*attn.DecodeCall)) *attn.DecodeCall { change(c); return c }
 	calls := []attn.Call{
 		goodDecode(), raggedDecode(), nvfp4Decode(), maskedDecode(), goodPrefill(), raggedPrefill(), e4m3Prefill(), goodAppend(), goodNorm(), goodRoPE(),
-		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(),
+		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(), goodArgmax(),
 		with(maskedDecode(), func(c *attn.DecodeCall) { c.Backend = "xqa" }),
 		with(goodDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),
 		with(raggedDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),
