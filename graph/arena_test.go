@@ -2,6 +2,7 @@ package graph
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -17,6 +18,14 @@ func TestArrange(t *testing.T) {
 			bs[i] = buffer{bytes: r.IntN(500), first: first, last: first + r.IntN(8)}
 		}
 		total, end, busiest := arrange(bs, host), 0, 0
+		both := slices.Clone(bs)
+		for range r.IntN(20) { // another place's buffers change nothing
+			first := r.IntN(30)
+			both = append(both, buffer{place: onDevice, bytes: r.IntN(500), first: first, last: first + r.IntN(8)})
+		}
+		if arrange(both, host); !slices.Equal(both[:len(bs)], bs) || arrange(both, onDevice) != arrange(both[len(bs):], onDevice) {
+			t.Fatal("places share memory")
+		}
 		for i, a := range bs {
 			if a.offset%alignment != 0 {
 				t.Fatalf("offset %d", a.offset)

@@ -222,6 +222,21 @@ func TestDeviceWritesInPlace(t *testing.T) {
 	}
 }
 
+// A result on the CPU is not written in place on the device, where it would be a copy that is written; why it is on the CPU is said.
+func TestDeviceRefusesToWriteCopies(t *testing.T) {
+	d := newDevice(t)
+	n := newNet(t)
+	p := n.pool()
+	tanh, err := gorgonia.Tanh(n.random(tensor.Float32, 3, 4, 16))
+	must(t, tanh, err)
+	into, err := ops.Reshape(tanh, 3, 4, 16)
+	must(t, into, err)
+	out, err := ops.BatchDecode(n.random(tensor.Float32, 3, 4, 16), n.stacked(tensor.Float32, 2, 16), p.tables, p.lens, 16, ops.WithOut(into))
+	must(t, out, err)
+	_, err = graph.NewMachine(n.g, graph.On(d))
+	wantError(t, err, ops.ErrUnsupported, "decode", "in place", "a result on the cpu", "tanh", "HadamardProd")
+}
+
 func TestResidentRefuses(t *testing.T) {
 	n := newNet(t)
 	y, err := ops.RMSNorm(n.random(tensor.Float32, 4, 16), n.random(tensor.Float32, 16), 1e-5)
