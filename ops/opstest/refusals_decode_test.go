@@ -44,6 +44,7 @@ func decodeRefusals() []refusalRow {
 		row("nvfp4 data of full width", nvfp4Decode(), shape, "out", func(c D) { c.Out = attn.Of(attn.U8, 6, 8, 64) }),
 		row("nvfp4 scales of float16", nvfp4Decode(), dtype, "out", func(c D) { c.OutScale = attn.Of(attn.F16, 128, 32) }),
 		row("nvfp4 scale rows not of 128", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = attn.Of(attn.E4M3, 120, 32) }),
+		row("nvfp4 scale rows of 192", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = attn.Of(attn.E4M3, 192, 32) }),
 		row("nvfp4 scale columns", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = attn.Of(attn.E4M3, 128, 36) }),
 		row("nvfp4 scales with gaps", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = gapped(c.OutScale) }),
 		row("nvfp4 start row -1", nvfp4Decode(), arg, "scale_start_index", func(c D) { c.SFStartRow = -1 }),
