@@ -113,6 +113,7 @@ type places struct {
 	arg       string // the operand that told; "": none yet
 	tables    Device // that of lengths and tables that are not the host's
 	tablesArg string
+	hostTable string // a length or table that is
 }
 
 // see looks at an operand. Lengths, tables and offsets, which are the operands of integers, may be the host's.
@@ -124,6 +125,7 @@ func (p *places) see(arg string, v gorgonia.Value, t *attn.Tensor) error {
 	switch t.DType {
 	case attn.I32, attn.U32, attn.I64:
 		if dev == nil {
+			p.hostTable = arg
 			return nil
 		}
 		if p.tables != nil && p.tables != dev {
@@ -139,8 +141,12 @@ func (p *places) see(arg string, v gorgonia.Value, t *attn.Tensor) error {
 	return nil
 }
 
-// backend is that of the operands' device.
-func (p *places) backend() (Backend, error) {
+// backend is that of the operands' device. A call that a CUDA graph may hold can't take tables of the host: a replay would copy old
+// values.
+func (p *places) backend(c attn.Call) (Backend, error) {
+	if prefill, ok := c.(*attn.PrefillCall); ok && prefill.CUDAGraph && p.dev != nil && p.hostTable != "" {
+		return nil, elsewhere(p.op, p.hostTable, p.dev, p.arg+" with is_cuda_graph_compatible", nil)
+	}
 	if p.tables != nil && p.tables != p.dev {
 		return nil, elsewhere(p.op, p.tablesArg, p.dev, p.arg, p.tables)
 	}

@@ -135,6 +135,49 @@ func TestDirectCallOnDevice(t *testing.T) {
 	}
 }
 
+// What a CUDA graph may hold takes no lengths of the host, directly and in a graph; on the CPU they are where everything is.
+func TestCUDAGraphWantsLengthsOnDevice(t *testing.T) {
+	d := newDevice(t, "fake")
+	h := hostDecode()
+	lens := func(x ...int32) *tensor.Dense { return tensor.New(tensor.WithShape(len(x)), tensor.WithBacking(x)) }
+	a := ops.PrefillArgs{Query: h.Query, KV: h.KV, Scale: 1, QLens: lens(1, 1), KVLens: h.SeqLens, MaxQLen: 1, MaxKVLen: 8, BlockTables: h.BlockTables, Out: h.Out}
+	if err := ops.Prefill(a, ops.WithCUDAGraphCompatible()); err != nil {
+		t.Errorf("on the host: %v", err)
+	}
+	want := slices.Clone(floats(a.Out))
+	g := gorgonia.NewGraph()
+	in := func(name string, v *tensor.Dense) *gorgonia.Node {
+		return gorgonia.NewTensor(g, v.Dtype(), v.Dims(), gorgonia.WithShape(v.Shape()...), gorgonia.WithName(name))
+	}
+	kv := a.KV.Tensors()[0]
+	out, err := ops.BatchPrefill(in("q", a.Query), ops.StackedKV(in("kv", kv), ops.HND), 1, in("q_lens", a.QLens), in("kv_lens", a.KVLens), 1, 8, false,
+		ops.WithBlockTables(in("tables", a.BlockTables)), ops.WithCUDAGraphCompatible())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Query, a.KV, a.Out = upload(t, d, a.Query), ops.StackedKV(upload(t, d, kv), ops.HND), upload(t, d, a.Out)
+	var e *ops.Error
+	if err := ops.Prefill(a, ops.WithCUDAGraphCompatible()); !errors.Is(err, ops.ErrDevice) || !errors.As(err, &e) || !strings.Contains(e.Want, "is_cuda_graph_compatible") {
+		t.Errorf("lengths on the host: %v", err)
+	}
+	if err := ops.Prefill(a); err != nil {
+		t.Errorf("without the option: %v", err)
+	}
+	if _, err := out.Op().Do(a.Query, a.KV.Tensors()[0], a.QLens, a.KVLens, a.BlockTables); !errors.Is(err, ops.ErrDevice) {
+		t.Errorf("lengths of a node on the host: %v", err)
+	}
+	a.QLens, a.KVLens, a.BlockTables = upload(t, d, a.QLens), upload(t, d, a.KVLens), upload(t, d, a.BlockTables)
+	if err := ops.Prefill(a, ops.WithCUDAGraphCompatible()); err != nil {
+		t.Errorf("on the device: %v", err)
+	}
+	if got := download(t, d, a.Out); !slices.Equal(got, want) {
+		t.Error("another result than on the CPU")
+	}
+	if _, err := out.Op().Do(a.Query, a.KV.Tensors()[0], a.QLens, a.KVLens, a.BlockTables); err != nil {
+		t.Errorf("a node's on the device: %v", err)
+	}
+}
+
 // Under the TapeMachine an op runs where its operands lie, and so does the next one; moved operands move its output.
 func TestTapeMachineOnDevice(t *testing.T) {
 	d := newDevice(t, "fake")

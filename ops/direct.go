@@ -55,7 +55,7 @@ func (d *direct) run(c attn.Call) (err error) {
 	if err := c.Infer(); err != nil {
 		return err
 	}
-	be, err := d.at.backend()
+	be, err := d.at.backend(c)
 	if err != nil {
 		return err
 	}

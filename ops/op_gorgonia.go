@@ -203,7 +203,7 @@ func (o *op[C, P]) Do(vals ...gorgonia.Value) (v gorgonia.Value, err error) {
 			t.vals[r] = v.(*tensor.Dense)
 		}
 	}
-	be, err := at.backend()
+	be, err := at.backend(P(&o.proto))
 	if err != nil {
 		return nil, err
 	}
