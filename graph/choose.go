@@ -56,13 +56,22 @@ func (p *plan) choose(st *step, rs []ops.Result, args []int) error {
 	return nil
 }
 
-// why are the reasons for which a slot's value is not on the device.
+// why are the reasons for which a slot's value is not made on the device.
 func (p *plan) why(s int) []error {
+	if !p.separate || p.slots[s].place == onDevice {
+		return nil
+	}
 	if from := p.slots[p.root(s)].step; from != none {
-		for _, d := range p.decisions {
-			if d.Node == p.steps[from].node {
-				return d.Reasons
-			}
+		return p.reasons(p.steps[from].node)
+	}
+	return nil
+}
+
+// reasons are those for which a node is not on the device.
+func (p *plan) reasons(n *gorgonia.Node) []error {
+	for _, d := range p.decisions {
+		if d.Node == n {
+			return d.Reasons
 		}
 	}
 	return nil

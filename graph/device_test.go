@@ -189,6 +189,12 @@ func TestPlacement(t *testing.T) {
 	must(t, e, err)
 	f, err := ops.RMSNorm(b, n.random(tensor.Float32, 16), 1e-5) // device: b is there already
 	must(t, f, err)
+	named, err := ops.Reshape(c, 4, 16)
+	must(t, named, err)
+	same, err := ops.Reshape(x, 2, 32)
+	must(t, same, err)
+	there, err := ops.RMSNorm(same, n.random(tensor.Float32, 32), 1e-5)
+	must(t, there, err)
 	m := n.on(d, graph.Resident(w))
 	p := m.Placement()
 	where := map[*gorgonia.Node]string{}
@@ -198,7 +204,7 @@ func TestPlacement(t *testing.T) {
 			t.Errorf("%v on the %s for the reasons %v", q.Node, q.Device, q.Reasons)
 		}
 	}
-	for node, want := range map[*gorgonia.Node]string{a: "fake", b: "cpu", flat: "fake", c: "cpu", e: "fake", f: "fake"} {
+	for node, want := range map[*gorgonia.Node]string{a: "fake", b: "cpu", flat: "fake", c: "cpu", named: "cpu", same: "fake", e: "fake", f: "fake"} {
 		if where[node] != want {
 			t.Errorf("%v on the %q, want %s", node, where[node], want)
 		}
@@ -231,9 +237,9 @@ func TestPlacement(t *testing.T) {
 		}
 	}
 	after := d.Counts()
-	// each run: x and f's weight up, which are not resident, and b; a down. Once: w.
-	if writes, reads := after.Writes-before.Writes, after.Reads-before.Reads; writes != 3*3+1 || reads != 3 {
-		t.Errorf("%d writes and %d reads in three runs, want 10 and 3", writes, reads)
+	// each run: x and two weights up, which are not resident, and b; a down. Once: w.
+	if writes, reads := after.Writes-before.Writes, after.Reads-before.Reads; writes != 3*4+1 || reads != 3 {
+		t.Errorf("%d writes and %d reads in three runs, want 13 and 3", writes, reads)
 	}
 }
 

@@ -25,7 +25,7 @@ type LlamaWeights struct {
 	Head      *gorgonia.Node // [V, H]; nil: Embedding, tied
 }
 
-// Nodes are all weights, each once, for [Resident].
+// Nodes are all weights, each once, for [Resident]. RoPE's factors are not among them: they are the config's.
 func (w LlamaWeights) Nodes() []*gorgonia.Node {
 	all := []*gorgonia.Node{w.Embedding, w.Norm, w.Head}
 	for _, l := range w.Layers {

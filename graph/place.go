@@ -95,7 +95,7 @@ func (p *plan) addRename(n *gorgonia.Node, op ops.Planned, of int, view attn.Ten
 		p.slots[s].in = [places]int{none, none}
 	}
 	p.slots[s].rename, p.slots[s].of = op, of
-	p.decide(n, pl, nil)
+	p.decide(n, pl, p.why(of))
 	return s
 }
 

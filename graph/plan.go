@@ -123,6 +123,12 @@ func newPlan(g *gorgonia.ExprGraph, o *options) (*plan, error) {
 		in.needed = needed[in.node]
 		in.resident = isConstant(in.node) || slices.Contains(o.resident, in.node)
 	}
+	for i := range p.decisions { // a name for an input is where that is read, which is known now
+		d := &p.decisions[i]
+		if pl, settled := p.native(p.nodes[d.Node]); !settled {
+			d.Device = p.devs[pl].Name()
+		}
+	}
 	p.settle()
 	return p, nil
 }
@@ -232,7 +238,7 @@ func (p *plan) addProjection(n *gorgonia.Node, op *ops.Projection, args []int) e
 			if p.slots[s].node == nil {
 				p.slots[s].node = n
 			}
-			p.decide(n, p.slots[s].place, nil)
+			p.decide(n, p.slots[s].place, p.why(s))
 			return nil
 		}
 	}

@@ -116,14 +116,13 @@ type places struct {
 	hostTable string // a length or table that is
 }
 
-// see looks at an operand. Lengths, tables and offsets, which are the operands of integers, may be the host's.
+// see looks at an operand. Lengths, tables and offsets, which are the operands of integers that are only read, may be the host's.
 func (p *places) see(arg string, v gorgonia.Value, t *attn.Tensor) error {
 	dev, err := Locate(p.op, arg, v)
 	if err != nil || t.Ptr == nil {
 		return err
 	}
-	switch t.DType {
-	case attn.I32, attn.U32, attn.I64:
+	if integers := t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64; integers && arg != "out" {
 		if dev == nil {
 			p.hostTable = arg
 			return nil

@@ -135,6 +135,31 @@ func TestDirectCallOnDevice(t *testing.T) {
 	}
 }
 
+// An output of integers is no table: it lies where the operands do.
+func TestGreedyOnDevice(t *testing.T) {
+	d := newDevice(t, "fake")
+	x := tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]float32{1, 5, 2, 7, 0, 3}))
+	out := tensor.New(tensor.WithShape(2), tensor.WithBacking([]int32{-1, -1}))
+	there := upload(t, d, out)
+	if err := ops.Greedy(upload(t, d, x), out); !errors.Is(err, ops.ErrDevice) || !strings.Contains(err.Error(), "out") {
+		t.Errorf("an output on the host: %v", err)
+	}
+	if err := ops.Greedy(x, there); !errors.Is(err, ops.ErrDevice) {
+		t.Errorf("an output on the device: %v", err)
+	}
+	if err := ops.Greedy(upload(t, d, x), there); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 8)
+	view, err := ops.View("test", "out", there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Read(got, view.Ptr); err != nil || !slices.Equal(got, []byte{1, 0, 0, 0, 0, 0, 0, 0}) {
+		t.Errorf("%v (%v), want 1 and 0", got, err)
+	}
+}
+
 // What a CUDA graph may hold takes no lengths of the host, directly and in a graph; on the CPU they are where everything is.
 func TestCUDAGraphWantsLengthsOnDevice(t *testing.T) {
 	d := newDevice(t, "fake")
