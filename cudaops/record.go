@@ -5,6 +5,7 @@ import (
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
 )
 
 // Recording is work of a Runtime as a CUDA graph: launches and copies with their shapes, addresses and host scalars as they were, to be
@@ -18,7 +19,7 @@ type Recording struct {
 // Record notes the work that f launches instead of running it. Calls that wait, copy host memory, allocate, or read host tables are
 // refused meanwhile, and what they would have done is the caller's to do before: a first run outside of a recording loads kernels and
 // makes room. Work that other goroutines launch on this Runtime before f returns is noted too.
-func (rt *Runtime) Record(f func() error) (*Recording, error) {
+func (rt *Runtime) Record(f func() error) (ops.Recording, error) {
 	const op = "record"
 	if err := rt.begin(op); err != nil {
 		return nil, err

@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	_ ops.Device  = (*Runtime)(nil)
-	_ ops.Engined = (*Runtime)(nil)
+	_ ops.Device   = (*Runtime)(nil)
+	_ ops.Engined  = (*Runtime)(nil)
+	_ ops.Recorder = (*Runtime)(nil)
 )
 
 // Runtime is one GPU as gaze uses it: its memory, one stream in which everything runs in the order of the calls, and the kernels. It

@@ -46,6 +46,7 @@ type stage struct {
 	batch   *graph.Batch
 	ids     []int32
 	machine *graph.Machine
+	capture *graph.Capture // runs instead of the machine where there is one
 	logits  *gorgonia.Node
 }
 
@@ -133,7 +134,11 @@ func (r *runner) run(s *stage, turns ...turn) [][]float32 {
 	if err := s.batch.Set(reqs...); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.machine.RunAll(); err != nil {
+	step := s.machine.RunAll
+	if s.capture != nil {
+		step = s.capture.Run
+	}
+	if err := step(); err != nil {
 		t.Fatal(err)
 	}
 	d, err := s.machine.Host(s.logits)

@@ -36,6 +36,8 @@ type Machine struct {
 	bytes   [places]int
 	carrier carrier
 
+	captures []*Capture
+
 	at     int  // the step that runs, for errors
 	valid  bool // the last run succeeded
 	closed bool
@@ -125,12 +127,17 @@ func (m *Machine) Memory() int { return m.bytes[host] + m.bytes[onDevice] }
 //
 // An error names the node; errors.Is and errors.As see the op's own. A panic inside an op is an error too. After an error,
 // results are not readable, and the next run starts afresh; what ops wrote in place stays.
-func (m *Machine) RunAll() (err error) {
+func (m *Machine) RunAll() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return errClosed()
 	}
+	return m.runOnce()
+}
+
+// runOnce is RunAll of an open Machine with the lock held.
+func (m *Machine) runOnce() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	m.valid = false
@@ -270,6 +277,9 @@ func (m *Machine) Close() error {
 	}
 	m.closed = true
 	var errs []error
+	for _, c := range m.captures {
+		errs = append(errs, c.close())
+	}
 	for pl, d := range m.devs {
 		if m.arenas[pl] != nil {
 			errs = append(errs, d.Free(m.arenas[pl]))
@@ -280,7 +290,7 @@ func (m *Machine) Close() error {
 			}
 		}
 	}
-	m.plan, m.arenas, m.carrier = plan{}, [places]unsafe.Pointer{}, carrier{}
+	m.plan, m.arenas, m.carrier, m.captures = plan{}, [places]unsafe.Pointer{}, carrier{}, nil
 	return errors.Join(errs...)
 }
 

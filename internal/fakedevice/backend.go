@@ -57,12 +57,23 @@ func (b *backend) launch(c attn.Call) error {
 		if !ok || !t.Valid() || ops.Span(t) == 0 || d.owns(t.Ptr, ops.Span(t)) {
 			continue
 		}
-		table := t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64
+		name := v.Type().Field(i).Name
+		table := name != "Out" && (t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64)
 		if !table || d.within(t.Ptr) {
-			return d.foreign(c.Op(), v.Type().Field(i).Name)
+			return d.foreign(c.Op(), name)
 		}
 	}
+	if d.record != nil {
+		later := frozen(c)
+		d.record.note(func() error { return d.run(later) })
+		return nil
+	}
 	defer d.open()()
+	return d.run(c)
+}
+
+// run runs a call, with the lock held and the arena open.
+func (d *Device) run(c attn.Call) error {
 	d.counts.Launches++
 	return c.Run(d.cpu)
 }

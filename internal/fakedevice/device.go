@@ -26,6 +26,7 @@ type Device struct {
 	fail   map[string]failure
 	refuse func(attn.Call) []error
 	counts Counts
+	record *recording // under way
 }
 
 // block is one allocation, as offsets into the arena.
@@ -37,6 +38,7 @@ type Counts struct {
 	WrittenBytes, ReadBytes          int
 	Launches                         int // calls of gaze's ops
 	EngineOps                        int // of Gorgonia's own
+	Replays                          int // of recordings
 	Allocs, Frees, Blocks, UsedBytes int // Blocks and UsedBytes are those that are there now
 }
 
@@ -111,6 +113,9 @@ func (d *Device) Counts() Counts {
 func (d *Device) enter(kind string) error {
 	if d.mem == nil {
 		return attn.Errorf(ops.ErrDevice, kind, "device", "an open device", "%s after Close", d.name)
+	}
+	if d.record != nil && kind != "launch" && kind != "copy" {
+		return attn.Errorf(ops.ErrUnsupported, kind, "", "no recording under way", "a call that a recording can't hold")
 	}
 	f, ok := d.fail[kind]
 	if !ok {
@@ -220,7 +225,16 @@ func (d *Device) Copy(dst, src unsafe.Pointer, bytes int) error {
 	if !d.owns(dst, bytes) || !d.owns(src, bytes) {
 		return d.foreign("copy", "ptr")
 	}
+	if d.record != nil {
+		d.record.note(func() error { return d.copy(dst, src, bytes) })
+		return nil
+	}
 	defer d.open()()
+	return d.copy(dst, src, bytes)
+}
+
+// copy is Copy with the lock held and the arena open.
+func (d *Device) copy(dst, src unsafe.Pointer, bytes int) error {
 	copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
 	d.counts.Copies++
 	return nil

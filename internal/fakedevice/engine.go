@@ -62,9 +62,16 @@ func (e *engine) run(op string, f func(ts []*tensor.Dense) error, operands ...te
 		}
 		ts[i] = tensor.New(tensor.WithShape(v.Shape[:v.Rank]...), tensor.WithBacking(unsafe.Slice((*float32)(v.Ptr), v.Len())))
 	}
+	work := func() error {
+		d.counts.EngineOps++
+		return f(ts)
+	}
+	if d.record != nil {
+		d.record.note(work)
+		return nil
+	}
 	defer d.open()()
-	d.counts.EngineOps++
-	return f(ts)
+	return work()
 }
 
 type binary func(a, b any, opts ...tensor.FuncOpt) (tensor.Tensor, error)
