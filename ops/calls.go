@@ -157,10 +157,11 @@ var integers = map[attn.DType]func(t *attn.Tensor, offset int) int64{
 	attn.I64: func(t *attn.Tensor, o int) int64 { return *(*int64)(t.At(o)) },
 }
 
-// snake spells the name of a field as FlashInfer spells its arguments: BlockTables is block_tables, QLenPerReq q_len_per_req.
+// snake spells the name of a field as FlashInfer spells its arguments: BlockTables is block_tables, QLenPerReq q_len_per_req, OutDType
+// out_dtype.
 func snake(field string) string {
 	var s strings.Builder
-	r := []rune(field)
+	r := []rune(strings.ReplaceAll(field, "DType", "Dtype"))
 	for i, c := range r {
 		if i > 0 && unicode.IsUpper(c) {
 			next := i+1 < len(r) && unicode.IsLower(r[i+1]) && string(r[i+1:]) != "s" // a new word, but not the plural of initials

@@ -96,7 +96,7 @@ func TestCallHookGraph(t *testing.T) {
 	must(t, in, err)
 	w, err := graph.Input(g, "w", m.random(tensor.Float32, 3, 8))
 	must(t, w, err)
-	x, err := ops.Embedding(in, w)
+	x, err := ops.Embedding(in, w, ops.WithOutDType(tensor.Float32))
 	must(t, x, err)
 	y, err := ops.SiLUMul(x, x)
 	must(t, y, err)
@@ -110,7 +110,7 @@ func TestCallHookGraph(t *testing.T) {
 			values[i] = fmt.Sprint(ids[i])
 		}
 		return []string{
-			fmt.Sprintf("embedding on cpu: ids int32[20] {%s …}, weight float32[3 8], out float32[20 8]", strings.Join(values, " ")),
+			fmt.Sprintf("embedding on cpu: ids int32[20] {%s …}, weight float32[3 8], out_dtype float32, out float32[20 8]", strings.Join(values, " ")),
 			"silu_mul on cpu: gate float32[20 8], up float32[20 8], out float32[20 8]",
 		}
 	}
