@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"gorgonia.org/tensor"
+
 	"github.com/gaze-ml/gaze/examples/llama/gguf"
+	"github.com/gaze-ml/gaze/examples/llama/model"
+	"github.com/gaze-ml/gaze/graph"
 )
 
 // Tokens of the file that the tests run on: a SentencePiece vocabulary of marks, bytes and the space.
@@ -19,6 +24,7 @@ const (
 	firstByte           = 3
 	spaceID             = firstByte + 256
 	vocabSize           = spaceID + 1
+	hidden              = 32
 )
 
 // ids spells text in tokens of one byte.
@@ -45,7 +51,7 @@ func metadata() map[string]any {
 	return map[string]any{
 		"general.architecture":                   "llama",
 		"llama.block_count":                      uint32(1),
-		"llama.embedding_length":                 uint32(8),
+		"llama.embedding_length":                 uint32(hidden),
 		"llama.feed_forward_length":              uint32(16),
 		"llama.attention.head_count":             uint32(4),
 		"llama.attention.head_count_kv":          uint32(2),
@@ -75,7 +81,7 @@ func writeModel(t testing.TB, change map[string]any) string {
 	for key, value := range kv {
 		w.Set(key, value)
 	}
-	w.Add(gguf.Tensor{Name: "token_embd.weight", Type: gguf.F16, Shape: []int{vocabSize, 8}, Data: make([]byte, vocabSize*8*2)})
+	w.Add(gguf.Tensor{Name: "token_embd.weight", Type: gguf.F16, Shape: []int{vocabSize, hidden}, Data: make([]byte, vocabSize*hidden*2)})
 	path := filepath.Join(t.TempDir(), "model.gguf")
 	var b bytes.Buffer
 	if _, err := w.WriteTo(&b); err != nil {
@@ -99,38 +105,76 @@ func changed[T any](key string, i int, value T) []T {
 
 // fake is a model that says a script, token by token, and then the last one for ever.
 type fake struct {
-	script []int32
-	delay  time.Duration // of each step
-	fail   error         // of the step after the script
-	hook   func(step int)
+	script  []int32
+	scripts map[byte][]int32 // by a byte of the prompt, instead
+	delay   time.Duration    // of each token
+	fail    error            // of the token after the script
+	hook    func(step int)   // before each token
 
-	prompt []int32
-	seen   []int32 // tokens given to Step
+	prompt []int32 // of the last sequence
+	seen   []int32 // tokens after the prompts
+	most   int     // parts of a step
 	closed int
-	config modelConfig
+	sizes  model.HParams
+	config model.Config
+	cache  *graph.KVCache
+	said   map[*graph.Sequence]*saying
 }
 
-func (f *fake) open(_ *gguf.File, c modelConfig) (model, error) {
-	f.config = c
-	return f, nil
+// saying is one sequence of a fake.
+type saying struct {
+	script []int32
+	n      int
 }
 
-func (f *fake) logits(n int) ([]float32, error) {
-	if f.fail != nil && n >= len(f.script) {
-		return nil, f.fail
+func (f *fake) open(_ *gguf.File, h model.HParams, c model.Config) (engine, error) {
+	var err error
+	f.sizes, f.config, f.said = h, c, map[*graph.Sequence]*saying{}
+	f.cache, err = graph.NewKVCache(graph.CPU, graph.KVCacheConfig{Layers: 1, KVHeads: 1, HeadDim: 8, PageSize: c.PageSize, Pages: c.Pages(), DType: tensor.Float32})
+	return f, err
+}
+
+func (f *fake) Cache() *graph.KVCache { return f.cache }
+
+func (f *fake) Piece(n int) int { return n }
+
+func (f *fake) Run(ctx context.Context, parts []model.Part) (out [][]float32, err error) {
+	f.most = max(f.most, len(parts))
+	for _, p := range parts {
+		s := f.said[p.Seq]
+		if s == nil {
+			f.prompt = slices.Clone(p.IDs)
+			s = &saying{script: f.script}
+			if f.scripts != nil {
+				s.script = f.answer(p.IDs)
+			}
+			f.said[p.Seq] = s
+		} else if err := f.step(ctx, p.IDs[0]); err != nil {
+			return nil, err
+		}
+		if f.fail != nil && s.n >= len(s.script) {
+			return nil, f.fail
+		}
+		logits := make([]float32, vocabSize)
+		id := s.script[min(s.n, len(s.script)-1)]
+		logits[id], logits[(id+1)%vocabSize] = 10, 5 // after an "a" in the script a "b" is the second choice
+		s.n++
+		out = append(out, logits)
 	}
-	logits := make([]float32, vocabSize)
-	id := f.script[min(n, len(f.script)-1)]
-	logits[id], logits[(id+1)%vocabSize] = 10, 5 // after an "a" in the script a "b" is the second choice
-	return logits, nil
+	return out, nil
 }
 
-func (f *fake) Prefill(_ context.Context, prompt []int32) ([]float32, error) {
-	f.prompt = slices.Clone(prompt)
-	return f.logits(0)
+// answer finds the script of a prompt, or of its part behind what all prompts have in common.
+func (f *fake) answer(prompt []int32) []int32 {
+	for _, id := range prompt {
+		if script := f.scripts[byte(id-firstByte)]; script != nil {
+			return script
+		}
+	}
+	return []int32{unkID}
 }
 
-func (f *fake) Step(ctx context.Context, id int32) ([]float32, error) {
+func (f *fake) step(ctx context.Context, id int32) error {
 	f.seen = append(f.seen, id)
 	if f.hook != nil {
 		f.hook(len(f.seen))
@@ -139,10 +183,17 @@ func (f *fake) Step(ctx context.Context, id int32) ([]float32, error) {
 	case <-ctx.Done():
 	case <-time.After(f.delay):
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return f.logits(len(f.seen))
+	return ctx.Err()
+}
+
+func (f *fake) TimePrefill(_ context.Context, tokens int) (time.Duration, error) {
+	f.seen = append(f.seen, int32(tokens))
+	return 2 * time.Second, f.fail
+}
+
+func (f *fake) TimeDecode(_ context.Context, requests, steps int) (time.Duration, error) {
+	f.seen = append(f.seen, int32(requests), int32(steps))
+	return time.Duration(requests) * time.Second, f.fail
 }
 
 func (f *fake) Close() error { f.closed++; return nil }
@@ -153,9 +204,14 @@ type result struct {
 	stdout, stderr string
 }
 
+// programOf is the command with a fake model and a machine of 1 GiB.
+func programOf(f *fake, stdin string, stdout, stderr io.Writer) *program {
+	return &program{stdin: bytes.NewBufferString(stdin), stdout: stdout, stderr: stderr, started: time.Now(), open: f.open,
+		memory: func() (int64, string) { return 1 << 30, "said the test" }}
+}
+
 func runWith(ctx context.Context, f *fake, stdin string, args ...string) result {
 	var out, err bytes.Buffer
-	p := &program{stdin: bytes.NewBufferString(stdin), stdout: &out, stderr: &err, started: time.Now(), open: f.open}
-	status := p.run(ctx, args)
+	status := programOf(f, stdin, &out, &err).run(ctx, args)
 	return result{status, out.String(), err.String()}
 }

@@ -1,102 +1,31 @@
-// Command llama streams the answer of a Llama model: the decode loop of a language model on gaze's ops. It reads the
-// model, its tokenizer and its chat template from one GGUF file.
-//
-//	llama -model SmolLM2-135M-Instruct.Q4_1.gguf -p "Why is the sky blue?"
-//
-// The text goes to standard output and everything else to standard error. Ctrl-C ends the text and prints the summary.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"maps"
-	"os"
-	"os/signal"
-	"slices"
-	"strings"
-	"syscall"
+	"log/slog"
 	"time"
 
 	"github.com/gaze-ml/gaze/examples/llama/gguf"
+	"github.com/gaze-ml/gaze/examples/llama/model"
 	"github.com/gaze-ml/gaze/examples/llama/sample"
+	"github.com/gaze-ml/gaze/examples/llama/schedule"
 	"github.com/gaze-ml/gaze/examples/llama/tokenizer"
+	"github.com/gaze-ml/gaze/ops"
 )
 
-// Exit statuses.
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // as a shell reports SIGINT
-)
-
-// modelConfig is what a model is opened with.
-type modelConfig struct {
-	hparams
-	Context  int    // most tokens of the sequence, at most MaxContext
-	PageSize int    // tokens per page of the KV cache
-	KVType   string // of the KV cache: a key of kvTypes
-	Threads  int    // 0: one for each core
-}
-
-// program is the command with what it touches outside.
-type program struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	started        time.Time
-	// open builds the model of a file. The file stays open until the model is closed.
-	open func(f *gguf.File, c modelConfig) (model, error)
-}
-
-// execute is main but for the kind of model: it runs the command on the process's own arguments and files and returns the
-// exit status. The first Ctrl-C ends the text, a second one the process.
-func execute(open func(*gguf.File, modelConfig) (model, error)) int {
-	started := time.Now()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, started: started, open: open}
-	return p.run(ctx, os.Args[1:])
-}
-
-// run is the whole command; it returns the exit status.
-func (p *program) run(ctx context.Context, args []string) int {
-	o, err := parseFlags(args, p.stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return exitOK
+// generate does what the options say.
+func (p *program) generate(ctx context.Context, o options, s *summary) (err error) {
+	if o.logCalls || o.verbose > 1 {
+		ops.LogCalls(slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		defer ops.LogCalls(nil)
 	}
+	texts, err := readPrompts(o, p.stdin)
 	if err != nil {
-		fmt.Fprintf(p.stderr, "llama: %v\nllama -h lists the flags.\n", err)
-		return exitUsage
+		return err
 	}
-	s := &stats{}
-	err = p.generate(ctx, o, s)
-	if s.promptTokens > 0 || s.stopped != "" {
-		s.write(p.stderr)
-	}
-	switch {
-	case err != nil:
-		fmt.Fprintf(p.stderr, "llama: %v\n", err)
-		return exitFailed
-	case ctx.Err() != nil:
-		return exitInterrupted
-	}
-	return exitOK
-}
-
-func (p *program) generate(ctx context.Context, o options, s *stats) (err error) {
-	if o.prompt == "-" {
-		text, err := io.ReadAll(p.stdin)
-		if err != nil {
-			return fmt.Errorf("standard input: %w", err)
-		}
-		o.prompt = string(text)
-	}
-	sampler, err := sample.New(o.sampling)
-	if err != nil {
+	if err := o.sampling.Validate(); err != nil {
 		return err
 	}
 	f, err := gguf.Open(o.model)
@@ -104,9 +33,12 @@ func (p *program) generate(ctx context.Context, o options, s *stats) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	h, err := readHParams(f)
+	h, err := model.ReadHParams(f)
 	if err != nil {
 		return err
+	}
+	if o.context > h.MaxContext {
+		return &flagError{"ctx", fmt.Sprint(o.context), fmt.Sprintf("at most %d, which the model was trained for", h.MaxContext)}
 	}
 	tok, err := tokenizer.FromGGUF(f)
 	if err != nil {
@@ -116,52 +48,85 @@ func (p *program) generate(ctx context.Context, o options, s *stats) (err error)
 		return &gguf.Error{Item: `tensor "token_embd.weight"`, Got: fmt.Sprintf("%d rows", h.Vocab),
 			Want: fmt.Sprintf("one for each of %d tokens", tok.Size()), Err: gguf.ErrFormat}
 	}
-	c := modelConfig{hparams: h, Context: min(h.MaxContext, defaultContext), PageSize: o.pageSize, KVType: o.kvType, Threads: o.threads}
-	if o.context > h.MaxContext {
-		return &flagError{"ctx", fmt.Sprint(o.context), fmt.Sprintf("at most %d, which the model was trained for", h.MaxContext)}
-	}
-	if o.context > 0 {
-		c.Context = o.context
-	}
-	prompt, text, err := encodePrompt(f, tok, o, p.stderr)
+	e, err := newEncoder(f, tok, o, p.stderr)
 	if err != nil {
 		return err
 	}
-	if o.verbose {
-		describe(p.stderr, f, c, text, prompt)
+	var prompts []prompt
+	for _, text := range texts {
+		one, err := e.encode(text)
+		if err != nil {
+			return err
+		}
+		prompts = append(prompts, one)
 	}
-	if len(prompt) < 1 || len(prompt) > c.Context { // before the work of building the model
-		return &contextError{len(prompt), c.Context}
+	c := configure(o, h, prompts)
+	need := model.Estimate(f, h, c)
+	if o.verbose > 0 {
+		p.describe(f, h, c, o, need, prompts)
 	}
-	m, err := p.open(f, c)
+	if err := p.affords(need, c); err != nil {
+		return err
+	}
+	m, err := p.open(f, h, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	s.load = time.Since(p.started)
-	g := generator{model: m, tok: tok, sampler: sampler, context: c.Context, tokens: o.tokens, out: p.stdout, started: p.started}
-	return g.run(ctx, prompt, s)
+	if o.bench {
+		return p.benchmark(ctx, o, m)
+	}
+	return p.answer(ctx, o, c, m, tok, prompts, s)
 }
 
-// describe is what -v tells.
-func describe(w io.Writer, f *gguf.File, c modelConfig, text string, prompt []int32) {
-	elems, bytes, count := 0, 0, map[gguf.Type]int{}
-	for _, t := range f.Tensors {
-		elems += t.Elems()
-		bytes += len(t.Data)
-		count[t.Type]++
+// answer runs the prompts.
+func (p *program) answer(ctx context.Context, o options, c model.Config, m engine, tok *tokenizer.Tokenizer, prompts []prompt, s *summary) error {
+	file := &logitsFile{Model: o.model, Vocab: tok.Size()}
+	var requests []*schedule.Request
+	for i, one := range prompts {
+		sampler, err := sample.New(o.sampling)
+		if err != nil {
+			return err
+		}
+		a := &answer{tok: tok, sampler: sampler, stream: tok.Stream(), stop: stopper{stops: o.stop}, out: plain{p.stdout}, most: o.tokens, context: c.Context}
+		if len(prompts) > 1 {
+			a.out = newLabelled(p.stdout, i+1)
+		}
+		if o.logits != "" {
+			a.record, a.top = &promptLogits{Prompt: one.text, IDs: one.ids}, o.logitsTop
+			file.Prompts = append(file.Prompts, a.record)
+		}
+		a.first = func() {
+			if s.first == 0 {
+				s.first = time.Since(p.started)
+			}
+		}
+		for _, id := range one.ids {
+			sampler.Accept(id)
+		}
+		s.answers = append(s.answers, a)
+		requests = append(requests, &schedule.Request{Prompt: one.ids, Pick: a.pick, Leave: a.leave})
 	}
-	var types []string
-	for _, t := range slices.Sorted(maps.Keys(count)) {
-		types = append(types, fmt.Sprintf("%v ×%d", t, count[t]))
+	err := schedule.Run(ctx, m, schedule.Config{Requests: c.Requests, Context: c.Context, Chunk: c.Chunk}, requests, &s.stats)
+	interrupted := ctx.Err() != nil && errors.Is(err, ctx.Err())
+	if interrupted {
+		err = nil
 	}
-	name, err := gguf.GetOr(f, "general.name", "")
-	if err != nil || name == "" {
-		name = "no name"
+	for i, a := range s.answers {
+		s.shared, s.again = requests[i].Shared, s.again+requests[i].Again
+		if !a.left && (interrupted || a.generated > 0) {
+			if interrupted {
+				a.ended = "interrupted"
+			}
+			err = errors.Join(err, a.flush())
+		}
+		if a.record != nil {
+			a.record.Ended = a.ended
+		}
 	}
-	fmt.Fprintf(w, "model   %s, %.1f million weights in %.1f MB: %s\n", name, float64(elems)/1e6, float64(bytes)/1e6, strings.Join(types, ", "))
-	fmt.Fprintf(w, "shape   %d layers, hidden %d, feed-forward %d, heads %d/%d of %d, vocabulary %d\n",
-		c.Layers, c.Hidden, c.FFN, c.Heads, c.KVHeads, c.HeadDim, c.Vocab)
-	fmt.Fprintf(w, "context %d tokens in pages of %d, %s, of the model's %d\n", c.Context, c.PageSize, c.KVType, c.MaxContext)
-	fmt.Fprintf(w, "prompt  %q, %d tokens: %v\n", text, len(prompt), prompt)
+	if o.logits != "" {
+		err = errors.Join(err, file.write(o.logits))
+	}
+	return err
 }

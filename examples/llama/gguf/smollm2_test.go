@@ -1,6 +1,10 @@
 package gguf
 
 import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/gaze-ml/gaze/examples/llama/internal/testmodel"
@@ -41,5 +45,40 @@ func BenchmarkOpen(b *testing.B) {
 			b.Fatal(err)
 		}
 		f.Close()
+	}
+}
+
+// The real file cut anywhere in its header, or in its tensors, is refused, with memory in proportion to what is left.
+func TestSmolLM2Cut(t *testing.T) {
+	f, err := Open(testmodel.SmolLM2(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	data, err := os.ReadFile(testmodel.SmolLM2(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := len(data)
+	for _, x := range f.Tensors[:20] {
+		header = min(header, bytes.Index(data, x.Data[:128]))
+	}
+	cuts := []int{header, header - 1, header + 1, len(data) - 1, len(data) / 2}
+	for n := range 1500 { // the first keys, byte by byte
+		cuts = append(cuts, n)
+	}
+	r := rand.New(rand.NewPCG(1, 2)) // seed 1, 2
+	for range 150 {
+		cuts = append(cuts, r.IntN(header))
+	}
+	for _, n := range cuts {
+		_, allocated, err := parse(data[:n:n])
+		var typed *Error
+		if !errors.Is(err, ErrFormat) || !errors.As(err, &typed) || typed.Item == "" || typed.Got == "" || typed.Want == "" {
+			t.Fatalf("cut to %d of %d bytes: got %v, want ErrFormat", n, len(data), err)
+		}
+		if allocated > allowed(n) {
+			t.Fatalf("cut to %d bytes: %d allocated", n, allocated)
+		}
 	}
 }

@@ -1,9 +1,11 @@
-package main
+package model
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
@@ -22,20 +24,21 @@ var dtypes = map[gguf.Type]tensor.Dtype{
 
 // weights are a file's tensors, where they lie in the file.
 type weights struct {
-	h       hparams
+	h       HParams
 	tensors map[string]*tensor.Dense // nil: an optional one that the file lacks
+	scales  []kvScale                // of each layer's cache, of 8 bits; else nil
 }
 
 // loadWeights takes the tensors of a Llama from its file, which must stay open. An error is a [*gguf.Error] that names the
-// tensor that is missing or has another shape or type.
-func loadWeights(f *gguf.File, h hparams) (*weights, error) {
+// tensor that is missing, has another shape or type, or is none of this architecture's.
+func loadWeights(f *gguf.File, h HParams) (*weights, error) {
 	w := &weights{h: h, tensors: map[string]*tensor.Dense{}}
 	l := loader{f: f, to: w.tensors}
 	q, kv := h.Heads*h.HeadDim, h.KVHeads*h.HeadDim
 	l.need("token_embd.weight", h.Vocab, h.Hidden)
 	l.need("output_norm.weight", h.Hidden)
 	l.may("output.weight", h.Vocab, h.Hidden)
-	l.may("rope_freqs.weight", h.RopeDims/2)
+	l.may("rope_freqs.weight", h.RoPEDims/2)
 	for i := range h.Layers {
 		name := func(s string) string { return fmt.Sprintf("blk.%d.%s", i, s) }
 		l.need(name("attn_norm.weight"), h.Hidden)
@@ -51,7 +54,7 @@ func loadWeights(f *gguf.File, h hparams) (*weights, error) {
 		l.need(name("ffn_up.weight"), h.FFN, h.Hidden)
 		l.need(name("ffn_down.weight"), h.Hidden, h.FFN)
 	}
-	return w, l.err
+	return w, errors.Join(l.err, l.foreign())
 }
 
 // loader takes tensors until one is wrong.
@@ -59,6 +62,20 @@ type loader struct {
 	f   *gguf.File
 	to  map[string]*tensor.Dense
 	err error
+}
+
+// foreign refuses a tensor that nobody asked for: a model with more parts than these would run, and say nonsense.
+func (l *loader) foreign() error {
+	if l.err != nil {
+		return nil
+	}
+	for _, t := range l.f.Tensors {
+		old := strings.Contains(t.Name, ".attn_rot_embd") // RoPE's plain frequencies, which old files hold
+		if l.to[t.Name] == nil && !old {
+			return &gguf.Error{Item: fmt.Sprintf("tensor %q", t.Name), Got: fmt.Sprintf("%v of shape %v", t.Type, t.Shape), Want: "none of that name in a llama", Err: gguf.ErrUnsupported}
+		}
+	}
+	return nil
 }
 
 func (l *loader) may(name string, shape ...int) {
@@ -111,18 +128,19 @@ func (w *weights) nodes(g *gorgonia.ExprGraph) (graph.LlamaConfig, graph.LlamaWe
 	}
 	h := w.h
 	cfg := graph.LlamaConfig{DType: tensor.Float32, LayerConfig: graph.LayerConfig{Heads: h.Heads, KVHeads: h.KVHeads, HeadDim: h.HeadDim, Eps: h.RMSEps,
-		RoPE: graph.RoPEConfig{Base: h.RopeBase, Pairing: ops.Adjacent, Dim: h.RopeDims, Factors: in("rope_freqs.weight")}}}
-	if h.RopeScale != 1 {
-		cfg.RoPE.Scaling = ops.RoPEScaling{Factor: h.RopeScale}
-	}
+		RoPE: graph.RoPEConfig{Base: h.RoPEBase, Pairing: ops.Adjacent, Dim: h.RoPEDims, Scaling: h.RoPEScaling, Factors: in("rope_freqs.weight")}}}
 	m := graph.LlamaWeights{Embedding: in("token_embd.weight"), Norm: in("output_norm.weight"), Head: in("output.weight")}
 	for i := range h.Layers {
 		at := func(s string) *gorgonia.Node { return in(fmt.Sprintf("blk.%d.%s", i, s)) }
-		m.Layers = append(m.Layers, graph.LayerWeights{
+		l := graph.LayerWeights{
 			AttnNorm: at("attn_norm.weight"), Q: at("attn_q.weight"), K: at("attn_k.weight"), V: at("attn_v.weight"), O: at("attn_output.weight"),
 			QBias: at("attn_q.bias"), KBias: at("attn_k.bias"), VBias: at("attn_v.bias"),
 			MLPNorm: at("ffn_norm.weight"), Gate: at("ffn_gate.weight"), Up: at("ffn_up.weight"), Down: at("ffn_down.weight"),
-		})
+		}
+		if w.scales != nil {
+			l.KScale, l.VScale = w.scales[i].k, w.scales[i].v
+		}
+		m.Layers = append(m.Layers, l)
 	}
 	return cfg, m, err
 }

@@ -1,0 +1,70 @@
+package model
+
+import (
+	"math"
+
+	"github.com/gaze-ml/gaze/examples/llama/gguf"
+	"github.com/gaze-ml/gaze/ops"
+)
+
+// Memory is what a model takes, in bytes.
+type Memory struct {
+	Weights int64 // the file's tensors, which are mapped
+	Cache   int64 // keys and values of every page
+	Buffers int64 // results inside the graphs, at most: if each of them is needed
+}
+
+// Total is the sum.
+func (m Memory) Total() int64 { return add(add(m.Weights, m.Cache), m.Buffers) }
+
+// Estimate says what a model will take, before anything of it is made.
+func Estimate(f *gguf.File, h HParams, c Config) Memory {
+	var m Memory
+	for _, t := range f.Tensors {
+		m.Weights = add(m.Weights, int64(len(t.Data)))
+	}
+	m.Cache = bytes(2*ops.DTypeOf(c.KV).Size(), h.Layers, h.KVHeads, h.HeadDim, c.PageSize, c.Pages())
+	for _, n := range buckets {
+		if n < c.Requests {
+			m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: n}))
+		}
+	}
+	m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: c.Requests, requests: c.Requests}))
+	for _, n := range c.prompts() {
+		m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: 1, packed: true}))
+		if c.Requests > 1 {
+			m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: c.Requests, packed: true}))
+		}
+	}
+	return m
+}
+
+// buffers is what a graph's results take: in each row the residual stream beside the widest part of a layer, which is the MLP (the
+// normed row, gate and up, or those and their product) or the attention (queries, keys and values, or queries and output), with an
+// eighth more for gaps between them; and the logits.
+func (c Config) buffers(h HParams, s shape) int64 {
+	const float = 4
+	q, kv := h.Heads*h.HeadDim, h.KVHeads*h.HeadDim
+	row := max(h.Hidden+3*h.FFN, 2*h.Hidden+2*h.FFN, 2*h.Hidden+max(2*q, q+2*kv))
+	return add(bytes(float, s.rows, row+row/8), bytes(float, s.requests, h.Vocab+h.Hidden))
+}
+
+// bytes multiplies sizes, which may be hostile.
+func bytes(sizes ...int) int64 {
+	n := 1.0
+	for _, s := range sizes {
+		n *= float64(s)
+	}
+	if n >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(n)
+}
+
+// add adds sizes, up to the largest int64.
+func add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,175 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/gaze-ml/gaze/graph"
+	"github.com/gaze-ml/gaze/ops"
+)
+
+// shape is the size of a graph.
+type shape struct {
+	rows     int  // tokens
+	requests int  // sequences
+	packed   bool // several tokens of each; else one, and as many rows as requests
+}
+
+// Rows of the graphs for prompts, and requests of those for single tokens. Rows without a token cost as much as others, and every
+// graph some memory, so there are a few of each.
+var (
+	chunks  = []int{256, 64, 16}
+	buckets = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}
+)
+
+// prompts are the rows of the graphs for prompts, the largest first.
+func (c Config) prompts() []int {
+	sizes := []int{c.Chunk}
+	for _, n := range chunks {
+		if n < c.Chunk {
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes
+}
+
+// piece is the largest graph's rows of which n tokens fill more than three quarters, else the smallest's, but no more than n.
+func (c Config) piece(n int) int {
+	sizes := c.prompts()
+	for _, rows := range sizes {
+		if 4*n > 3*rows {
+			return min(n, rows)
+		}
+	}
+	return min(n, sizes[len(sizes)-1])
+}
+
+// bucket is the smallest number of requests with a graph that holds n.
+func (c Config) bucket(n int) int {
+	if i, _ := slices.BinarySearch(buckets, n); i < len(buckets) {
+		n = buckets[i]
+	}
+	return min(n, c.Requests)
+}
+
+// fit chooses the graph for a step.
+func (c Config) fit(parts []Part) (shape, error) {
+	rows, packed := 0, false
+	for i, p := range parts {
+		if len(p.IDs) == 0 {
+			return shape{}, &ops.Error{Kind: ops.ErrArgument, Op: "llama", Arg: fmt.Sprintf("parts[%d]", i), Got: "no tokens", Want: "1 or more"}
+		}
+		rows += len(p.IDs)
+		packed = packed || len(p.IDs) > 1
+	}
+	refuse := func(arg string, got, most int) error {
+		return &ops.Error{Kind: ops.ErrArgument, Op: "llama", Arg: arg, Got: fmt.Sprint(got), Want: fmt.Sprintf("1 to %d", most)}
+	}
+	if n := len(parts); n < 1 || n > c.Requests {
+		return shape{}, refuse("parts", n, c.Requests)
+	}
+	if !packed {
+		n := c.bucket(len(parts))
+		return shape{rows: n, requests: n}, nil
+	}
+	if rows > c.Chunk {
+		return shape{}, refuse("tokens", rows, c.Chunk)
+	}
+	size := c.Chunk
+	for _, n := range c.prompts() {
+		if n < rows {
+			break
+		}
+		size = n
+	}
+	requests := c.Requests
+	if len(parts) == 1 {
+		requests = 1
+	}
+	return shape{rows: size, requests: requests, packed: true}, nil
+}
+
+// stage is one graph and what it works on.
+type stage struct {
+	batch   *graph.Batch
+	ids     []int32 // one a row, the memory of the graph's input
+	reqs    []graph.Request
+	machine *graph.Machine
+	logits  *gorgonia.Node // [requests, vocab]
+	out     [][]float32
+}
+
+// stage is the graph of a shape.
+func (m *Model) stage(sh shape) (*stage, error) {
+	if s := m.stages[sh]; s != nil {
+		return s, nil
+	}
+	s := &stage{ids: make([]int32, sh.rows)}
+	var err error
+	if sh.packed {
+		s.batch, err = m.cache.PrefillBatch(sh.requests, sh.rows, m.config.Context)
+	} else {
+		s.batch, err = m.cache.DecodeBatch(sh.requests, m.config.Context)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := gorgonia.NewGraph()
+	cfg, w, err := m.weights.nodes(g)
+	if err != nil {
+		return nil, err
+	}
+	kvs, err := m.cache.Nodes(g)
+	if err != nil {
+		return nil, err
+	}
+	step, err := s.batch.Nodes(g)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := graph.Input(g, "ids", tensor.New(tensor.WithShape(sh.rows), tensor.WithBacking(s.ids)))
+	if err != nil {
+		return nil, err
+	}
+	if s.logits, err = graph.Llama(ids, cfg, w, kvs, step); err != nil {
+		return nil, err
+	}
+	if s.machine, err = graph.NewMachine(g, graph.On(m.device)); err != nil {
+		return nil, err
+	}
+	m.stages[sh] = s
+	return s, nil
+}
+
+func (s *stage) run(parts []Part) ([][]float32, error) {
+	s.reqs = s.reqs[:0]
+	row := 0
+	for _, p := range parts {
+		s.reqs = append(s.reqs, graph.Request{Seq: p.Seq, Tokens: len(p.IDs)})
+		row += copy(s.ids[row:], p.IDs)
+	}
+	clear(s.ids[row:])
+	if err := s.batch.Set(s.reqs...); err != nil {
+		return nil, err
+	}
+	if err := s.machine.RunAll(); err != nil {
+		return nil, err
+	}
+	v, err := s.machine.Value(s.logits)
+	if err != nil {
+		return nil, err
+	}
+	logits, ok := v.Data().([]float32)
+	if !ok {
+		return nil, fmt.Errorf("llama: got logits of %v, want float32", v.Dtype())
+	}
+	vocab := s.logits.Shape()[1]
+	s.out = s.out[:0]
+	for i := range parts {
+		s.out = append(s.out, logits[i*vocab:][:vocab])
+	}
+	return s.out, nil
+}
