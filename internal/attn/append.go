@@ -84,5 +84,10 @@ func (c *AppendCall) Infer() error {
 		k.shape("cum_seq_lens", &c.CumSeqLens, c.BlockTables.Shape[0]+1)
 		k.shape("start_positions", &c.StartPositions, c.BlockTables.Shape[0])
 	}
+	for _, cache := range [...]*Tensor{&c.KeyCache, &c.ValueCache} {
+		k.apart("kv_cache", cache, named{"k", &c.Key}, named{"v", &c.Value}, named{"block_tables", &c.BlockTables},
+			named{"positions", &c.Positions}, named{"requests", &c.Requests}, named{"cum_seq_lens", &c.CumSeqLens},
+			named{"start_positions", &c.StartPositions})
+	}
 	return k.err()
 }

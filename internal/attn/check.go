@@ -45,6 +45,10 @@ func (c *checker) optional(arg string, t *Tensor, rank int, want ...DType) bool 
 			return false
 		}
 	}
+	if !t.addressable() {
+		c.add(ErrShape, arg, "fewer than 2^63 bytes", "%v", t.String())
+		return false
+	}
 	return good
 }
 

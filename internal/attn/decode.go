@@ -291,4 +291,13 @@ func (c *DecodeCall) inferOutputs(k *checker) {
 	if c.LSE2.Valid() {
 		k.output("lse", &c.LSE2, F32, t, hq)
 	}
+	for _, out := range [...]named{{"out", &c.Out}, {"out", &c.OutScale}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
+		k.apart(out.arg, out.t, named{"query", &c.Query}, named{"kv_cache", &c.Key}, named{"kv_cache", &c.Value},
+			named{"block_tables", &c.BlockTables}, named{"seq_lens", &c.SeqLens}, named{"sinks", &c.Sinks}, named{"mask", &c.Mask},
+			named{"cum_seq_lens_q", &c.CumSeqLensQ}, named{"bmm1_scale", &c.BMM1ScaleTensor}, named{"bmm2_scale", &c.BMM2ScaleTensor},
+			named{"workspace_buffer", &c.Workspace})
+	}
+	k.apart("out", &c.OutScale, named{"the codes", &c.Out})
+	k.apart("lse", &c.LSE, named{"out", &c.Out}, named{"out", &c.OutScale})
+	k.apart("lse", &c.LSE2, named{"out", &c.Out}, named{"out", &c.OutScale}, named{"the natural lse", &c.LSE})
 }

@@ -47,6 +47,10 @@ func (c *RMSNormCall) Infer() error {
 		if c.Residual.Valid() {
 			k.output("sum", &c.Sum, c.X.DType, t, h)
 		}
+		k.inPlace("out", &c.Out, named{"x", &c.X}, named{"residual", &c.Residual})
+		k.inPlace("sum", &c.Sum, named{"x", &c.X}, named{"residual", &c.Residual})
+		k.apart("out", &c.Out, named{"weight", &c.Weight}, named{"sum", &c.Sum})
+		k.apart("sum", &c.Sum, named{"weight", &c.Weight})
 	}
 	return k.err()
 }
@@ -144,6 +148,8 @@ func (c *RoPECall) Infer() error {
 	k.unitLast("x", &c.X)
 	if k.ok() {
 		k.output("out", &c.Out, c.X.DType, t, h, d)
+		k.inPlace("out", &c.Out, named{"x", &c.X})
+		k.apart("out", &c.Out, named{"positions", &c.Positions}, named{"factors", &c.Factors})
 	}
 	return k.err()
 }
@@ -179,6 +185,7 @@ func (c *LinearCall) Infer() error {
 	k.unitLast("x", &c.X)
 	if k.ok() {
 		k.output("out", &c.Out, c.X.DType, c.X.Shape[0], n)
+		k.apart("out", &c.Out, named{"x", &c.X}, named{"weight", &c.Weight}, named{"bias", &c.Bias})
 	}
 	return k.err()
 }
@@ -220,6 +227,7 @@ func (c *SiLUMulCall) Infer() error {
 	k.unitLast("up", &c.Up)
 	if k.ok() {
 		k.output("out", &c.Out, c.Gate.DType, t, n)
+		k.inPlace("out", &c.Out, named{"gate", &c.Gate}, named{"up", &c.Up})
 	}
 	return k.err()
 }
@@ -266,6 +274,7 @@ func (c *EmbeddingCall) Infer() error {
 	k.unitLast("weight", &c.Weight)
 	if k.ok() {
 		k.output("out", &c.Out, out, c.IDs.Shape[0], c.Weight.Shape[1]*c.Weight.DType.BlockLen())
+		k.apart("out", &c.Out, named{"ids", &c.IDs}, named{"weight", &c.Weight})
 	}
 	return k.err()
 }
@@ -309,6 +318,10 @@ func (c *MergeLSECall) Infer() error {
 	if k.ok() {
 		k.output("out", &c.Out, c.OutA.DType, t, h, d)
 		k.output("lse", &c.LSE, F32, t, h)
+		k.inPlace("out", &c.Out, named{"out_a", &c.OutA}, named{"out_b", &c.OutB})
+		k.inPlace("lse", &c.LSE, named{"lse_a", &c.LSEA}, named{"lse_b", &c.LSEB})
+		k.apart("out", &c.Out, named{"lse_a", &c.LSEA}, named{"lse_b", &c.LSEB}, named{"lse", &c.LSE})
+		k.apart("lse", &c.LSE, named{"out_a", &c.OutA}, named{"out_b", &c.OutB})
 	}
 	return k.err()
 }

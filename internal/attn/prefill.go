@@ -81,6 +81,15 @@ func (c *PrefillCall) Infer() error {
 	if c.LSE2.Valid() {
 		k.output("lse", &c.LSE2, F32, b, c.MaxQLen, hq)
 	}
+	for _, out := range [...]named{{"out", &c.Out}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
+		k.apart(out.arg, out.t, named{"q", &c.Query}, named{"k_cache", &c.Key}, named{"v_cache", &c.Value},
+			named{"block_tables", &c.BlockTables}, named{"actual_seq_lens_q", &c.QLens}, named{"actual_seq_lens_kv", &c.KVLens},
+			named{"q_scale", &c.QScale}, named{"k_scale", &c.KScale}, named{"v_scale", &c.VScale},
+			named{"batch_offsets_q", &c.OffsetsQ}, named{"batch_offsets_o", &c.OffsetsO}, named{"batch_offsets_k", &c.OffsetsK},
+			named{"batch_offsets_v", &c.OffsetsV}, named{"batch_offsets_stats", &c.OffsetsStats}, named{"workspace_buffer", &c.Workspace})
+	}
+	k.apart("lse", &c.LSE, named{"out", &c.Out})
+	k.apart("lse", &c.LSE2, named{"out", &c.Out}, named{"the natural lse", &c.LSE})
 	return k.err()
 }
 
