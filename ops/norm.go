@@ -56,6 +56,8 @@ func RMSNormalize(a RMSNormArgs) error {
 	if a.Residual != nil {
 		d.need("residual", a.Residual, &c.Residual)
 		d.need("sum", a.Sum, &c.Sum)
+	} else if a.Sum != nil {
+		d.errs = append(d.errs, attn.Errorf(ErrArgument, d.op, "sum", "a residual with it", "no residual"))
 	}
 	return d.run(&c)
 }

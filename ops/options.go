@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -44,7 +45,7 @@ func settle(op string, opts []Option) (*settings, error) {
 		if slices.Contains(o.ops, op) {
 			o.set(s)
 		} else {
-			s.refuse(o.name, "options of this op", "one of another")
+			s.refuse(cmp.Or(o.name, "options"), "options of this op", "one of another, or none")
 		}
 	}
 	return s, errors.Join(s.errs...)

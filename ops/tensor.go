@@ -10,15 +10,25 @@ import (
 	"github.com/gaze-ml/gaze/internal/half"
 )
 
+// maxTensor is what an amd64 program can address, in bytes, with room to spare: larger sizes are mistakes.
+const maxTensor = 1 << 46
+
 // NewTensor makes a host tensor of any float dtype from float32 values, rounded to nearest even (Float8E4M3 saturates at
-// ±448), or of an integer dtype from whole values. A nil slice makes zeros.
+// ±448), or of an integer dtype from whole values in its range. A nil slice makes zeros.
 func NewTensor(dt tensor.Dtype, shape tensor.Shape, values []float32) (*tensor.Dense, error) {
+	if d := DTypeOf(dt); dt.Type == nil || fromAttn[d] != dt {
+		return nil, attn.Errorf(ErrDType, "tensor", "dtype", "a dtype of gaze", "%v", dt.Type)
+	}
 	t, err := describe("tensor", "shape", dt, shape)
 	if err != nil {
 		return nil, err
 	}
-	if fromAttn[t.DType] != dt {
-		return nil, attn.Errorf(ErrDType, "tensor", "dtype", "a dtype of gaze", "%v", dt)
+	bytes := float64(t.DType.Size())
+	for _, n := range shape {
+		bytes *= float64(n)
+		if n < 0 || bytes > maxTensor {
+			return nil, attn.Errorf(ErrShape, "tensor", "shape", "sizes ≥ 0 and at most 2^46 bytes", "%v", []int(shape))
+		}
 	}
 	if values != nil && (len(values) != t.Len() || t.DType.Quantised()) {
 		return nil, attn.Errorf(ErrShape, "tensor", "values", fmt.Sprintf("%d values of a plain dtype", t.Len()), "%d for %v", len(values), &t)
@@ -40,15 +50,18 @@ func NewTensor(dt tensor.Dtype, shape tensor.Shape, values []float32) (*tensor.D
 	case attn.E4M3:
 		convert(elements[half.E4M3](&t), values, half.E4M3FromFloat32)
 	case attn.U8:
-		convert(elements[uint8](&t), values, func(x float32) uint8 { return uint8(x) })
+		err = whole(elements[uint8](&t), values)
 	case attn.U16:
-		convert(elements[uint16](&t), values, func(x float32) uint16 { return uint16(x) })
+		err = whole(elements[uint16](&t), values)
 	case attn.I32:
-		convert(elements[int32](&t), values, func(x float32) int32 { return int32(x) })
+		err = whole(elements[int32](&t), values)
 	case attn.U32:
-		convert(elements[uint32](&t), values, func(x float32) uint32 { return uint32(x) })
+		err = whole(elements[uint32](&t), values)
 	case attn.I64:
-		convert(elements[int64](&t), values, func(x float32) int64 { return int64(x) })
+		err = whole(elements[int64](&t), values)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return d, nil
 }
@@ -100,4 +113,15 @@ func convert[T any](dst []T, src []float32, f func(float32) T) {
 	for i, x := range src {
 		dst[i] = f(x)
 	}
+}
+
+// whole stores values that T holds exactly, or none.
+func whole[T uint8 | uint16 | int32 | uint32 | int64](dst []T, src []float32) error {
+	for i, x := range src {
+		if n := T(x); float64(n) != float64(x) || n < 0 != (x < 0) {
+			return attn.Errorf(ErrArgument, "tensor", fmt.Sprintf("values[%d]", i), fmt.Sprintf("a whole number that %T holds", n), "%v", x)
+		}
+	}
+	convert(dst, src, func(x float32) T { return T(x) })
+	return nil
 }

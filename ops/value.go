@@ -35,6 +35,9 @@ func View(op, arg string, v gorgonia.Value) (attn.Tensor, error) {
 }
 
 func denseView(op, arg string, d *tensor.Dense) (attn.Tensor, error) {
+	if d.Dtype().Type == nil {
+		return attn.Tensor{}, attn.Errorf(ErrArgument, op, arg, "a tensor made by tensor.New or NewTensor", "one without a dtype")
+	}
 	t, err := describe(op, arg, d.Dtype(), d.Shape())
 	if err != nil {
 		return t, err
@@ -52,7 +55,7 @@ func denseView(op, arg string, d *tensor.Dense) (attn.Tensor, error) {
 		}
 		copy(t.Stride[:], s)
 	}
-	if last := extent(&t); last > 0 && uintptr(last*t.DType.Size()) > d.MemSize() {
+	if last := extent(&t); last > 0 && last > int(d.MemSize())/t.DType.Size() {
 		return t, attn.Errorf(ErrShape, op, arg, fmt.Sprintf("%d elements of memory", last), "%d bytes for %s", d.MemSize(), t.String())
 	}
 	return t, nil

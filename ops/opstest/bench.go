@@ -38,46 +38,51 @@ func performanceCases() []Case {
 	return out
 }
 
-// Bench times the performance cases as sub-benchmarks named by key=value parts, after each has been checked once. Besides the time
-// it reports the arithmetic and the memory traffic by FlashInfer's accounting: FLOPs count visible keys (the causal form drops the
-// diagonal's half), bytes count each query, key, value and output element once.
+// Bench times the performance cases as sub-benchmarks named by key=value parts.
 func Bench(b *testing.B, target Target) {
+	for _, c := range Cases(Filter{Lists: []List{Performance}}) {
+		b.Run(c.Name, func(b *testing.B) { c.Bench(b, target) })
+	}
+}
+
+// Bench times a performance case, after it has been checked once, and gives what it reports besides the time: the arithmetic and the
+// memory traffic by FlashInfer's accounting, in 10⁹ a second. FLOPs count visible keys (the causal form drops the diagonal's half),
+// bytes count each query, key, value and output element once.
+func (c Case) Bench(b *testing.B, target Target) (gflops, gbytes float64) {
 	if target.Memory == nil {
 		target.Memory = &HostMemory{}
 	}
-	for _, c := range Cases(Filter{Lists: []List{Performance}}) {
-		b.Run(c.Name, func(b *testing.B) {
-			if r := c.Check(target, DefaultSeed); r.Status != Pass {
-				b.Skip(r.String())
-			}
-			ses := &session{target: target, seed: [2]uint64{DefaultSeed, 0}}
-			ses.reseed()
-			in, _ := c.body.(attentionSpec).instance(ses)
-			if err := ses.addWorkspace(in); err != nil {
-				b.Fatal(err)
-			}
-			for _, o := range in.operands {
-				defer o.free(target.Memory)
-				if err := o.upload(target.Memory); err != nil {
-					b.Fatal(err)
-				}
-			}
-			out := in.operand("out")
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := in.call.Run(target.Backend); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if err := out.download(target.Memory); err != nil { // waits for a device
-				b.Fatal(err)
-			}
-			flops, bytes := account(c.body)
-			perSecond := float64(b.N) / b.Elapsed().Seconds()
-			b.ReportMetric(flops*perSecond/1e9, "GFLOP/s")
-			b.ReportMetric(bytes*perSecond/1e9, "GB/s")
-		})
+	if r := c.Check(target, DefaultSeed); r.Status != Pass {
+		b.Skip(r.String())
 	}
+	ses := &session{target: target, seed: [2]uint64{DefaultSeed, 0}}
+	ses.reseed()
+	in, _ := c.body.(attentionSpec).instance(ses)
+	if err := ses.addWorkspace(in); err != nil {
+		b.Fatal(err)
+	}
+	for _, o := range in.operands {
+		defer o.free(target.Memory)
+		if err := o.upload(target.Memory); err != nil {
+			b.Fatal(err)
+		}
+	}
+	out := in.operand("out")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := in.call.Run(target.Backend); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := out.download(target.Memory); err != nil { // waits for a device
+		b.Fatal(err)
+	}
+	flops, bytes := account(c.body)
+	perSecond := float64(b.N) / b.Elapsed().Seconds()
+	gflops, gbytes = flops*perSecond/1e9, bytes*perSecond/1e9
+	b.ReportMetric(gflops, "GFLOP/s")
+	b.ReportMetric(gbytes, "GB/s")
+	return gflops, gbytes
 }
 
 // account counts a case's work.
