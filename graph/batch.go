@@ -53,6 +53,9 @@ func (c *KVCache) PrefillBatch(requests, rows, maxSeqLen int) (*Batch, error) {
 	return c.newBatch(requests, rows, maxSeqLen, true)
 }
 
+// maxBatchBytes is far above what the tensors of a step can need: what asks for more is a mistake.
+const maxBatchBytes = 1 << 32
+
 func (c *KVCache) newBatch(requests, rows, maxSeqLen int, packed bool) (*Batch, error) {
 	for _, s := range []struct {
 		name string
@@ -63,9 +66,13 @@ func (c *KVCache) newBatch(requests, rows, maxSeqLen int, packed bool) (*Batch, 
 		}
 	}
 	b := &Batch{cache: c, packed: packed, maxSeqLen: maxSeqLen, maxPages: c.pagesFor(maxSeqLen)}
+	b.maxPages = min(b.maxPages, c.cfg.Pages) // no sequence has more
 	all := requests
 	if packed {
 		all++
+	}
+	if bytes := 4 * (float64(all)*float64(b.maxPages+4) + 3*float64(rows)); bytes > maxBatchBytes {
+		return nil, attn.Errorf(ops.ErrOutOfMemory, "kv_cache", "requests", "tensors of 4 GiB at most", "%.0f bytes", bytes)
 	}
 	var l layout
 	l.add(&b.BlockTables, &b.tables, all, b.maxPages)

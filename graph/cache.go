@@ -56,7 +56,8 @@ type KVCache struct {
 
 // Sequence is the pages of one request's tokens, made by [KVCache.NewSequence] or [KVCache.Fork].
 type Sequence struct {
-	cache *KVCache // nil once freed
+	cache *KVCache
+	freed bool
 	pages []int32
 	n     int  // slots given out
 	split bool // the last page must be copied before it is written: during KVCache.reserve only
@@ -132,12 +133,12 @@ func (c KVCacheConfig) check() error {
 	switch ops.DTypeOf(c.DType) {
 	case attn.F32, attn.F16, attn.BF16, attn.E4M3:
 	default:
-		return attn.Errorf(ops.ErrDType, "kv_cache", "dtype", "float32, Float16, BFloat16 or Float8E4M3", "%v", c.DType)
+		return attn.Errorf(ops.ErrDType, "kv_cache", "dtype", "float32, Float16, BFloat16 or Float8E4M3", "%v", c.DType.Type)
 	}
 	if c.Layout != ops.HND && c.Layout != ops.NHD {
 		return attn.Errorf(ops.ErrArgument, "kv_cache", "kv_layout", "HND or NHD", "%v", c.Layout)
 	}
-	if total *= float64(ops.DTypeOf(c.DType).Size()); total > math.MaxInt/2 {
+	if total *= float64(ops.DTypeOf(c.DType).Size()); total > maxBytes {
 		return attn.Errorf(ops.ErrOutOfMemory, "kv_cache", "pages", "a cache that fits into memory", "%.0f bytes", total)
 	}
 	return nil
@@ -146,9 +147,18 @@ func (c KVCacheConfig) check() error {
 // Config is what the cache was made with.
 func (c *KVCache) Config() KVCacheConfig { return c.cfg }
 
+// maxBytes is what an amd64 program can address, with room to spare: what asks for more is a mistake.
+const maxBytes = 1 << 46
+
 // Layer is the stacked cache of layer i, for [ops.StackedKV] with the cache's layout: [Pages, 2, KVHeads, PageSize, HeadDim], or
 // [Pages, 2, PageSize, KVHeads, HeadDim] in NHD. It stays the same tensor for the life of the cache.
-func (c *KVCache) Layer(i int) *tensor.Dense { return c.layers[i] }
+// A layer that the cache doesn't have is nil.
+func (c *KVCache) Layer(i int) *tensor.Dense {
+	if i < 0 || i >= len(c.layers) {
+		return nil
+	}
+	return c.layers[i]
+}
 
 // FreePages is the number of pages that no sequence holds.
 func (c *KVCache) FreePages() int {
@@ -159,7 +169,7 @@ func (c *KVCache) FreePages() int {
 
 // Len is the number of tokens whose slots the sequence has.
 func (s *Sequence) Len() int {
-	if s.cache == nil {
+	if s == nil || s.cache == nil {
 		return 0
 	}
 	s.cache.mu.Lock()
@@ -297,7 +307,7 @@ func (c *KVCache) Free(s *Sequence) error {
 		return err
 	}
 	c.truncate(s, 0)
-	s.cache = nil
+	s.freed = true
 	return nil
 }
 
@@ -326,10 +336,10 @@ func (c *KVCache) holds(s *Sequence) error {
 	switch {
 	case s == nil:
 		return attn.Errorf(ops.ErrArgument, "kv_cache", "sequence", "a sequence of this cache", "nil")
-	case s.cache == nil:
-		return attn.Errorf(ops.ErrArgument, "kv_cache", "sequence", "a sequence of this cache", "one that was freed")
-	case s.cache != c:
+	case s.cache != c: // never changes; the rest of another cache's sequence is not ours to look at
 		return attn.Errorf(ops.ErrArgument, "kv_cache", "sequence", "a sequence of this cache", "one of another cache")
+	case s.freed:
+		return attn.Errorf(ops.ErrArgument, "kv_cache", "sequence", "a sequence of this cache", "one that was freed")
 	}
 	return nil
 }

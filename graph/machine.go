@@ -82,6 +82,9 @@ func Resident(nodes ...*gorgonia.Node) Option {
 func NewMachine(g *gorgonia.ExprGraph, opts ...Option) (*Machine, error) {
 	o := options{dev: CPU}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, attn.Errorf(ops.ErrArgument, "machine", "options", "options of this package", "nil")
+		}
 		opt(&o)
 	}
 	if g == nil {
