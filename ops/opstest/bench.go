@@ -49,6 +49,10 @@ func Bench(b *testing.B, target Target) {
 // memory traffic by FlashInfer's accounting, in 10⁹ a second. FLOPs count visible keys (the causal form drops the diagonal's half),
 // bytes count each query, key, value and output element once.
 func (c Case) Bench(b *testing.B, target Target) (gflops, gbytes float64) {
+	spec, ok := c.body.(attentionSpec)
+	if !ok {
+		b.Fatalf("%s is no case of the performance list", c.Name)
+	}
 	if target.Memory == nil {
 		target.Memory = &HostMemory{}
 	}
@@ -57,7 +61,7 @@ func (c Case) Bench(b *testing.B, target Target) (gflops, gbytes float64) {
 	}
 	ses := &session{target: target, seed: [2]uint64{DefaultSeed, 0}}
 	ses.reseed()
-	in, _ := c.body.(attentionSpec).instance(ses)
+	in, _ := spec.instance(ses)
 	if err := ses.addWorkspace(in); err != nil {
 		b.Fatal(err)
 	}

@@ -1,0 +1,172 @@
+package gaze_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/gaze-ml/gaze/graph"
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
+)
+
+// BenchmarkMachine is what the Machine adds to a decode step of SmolLM2-135M's sizes: the same calls by RunAll and in a plain loop, on
+// the Go backend, and on one that does nothing.
+func BenchmarkMachine(b *testing.B) {
+	for _, dev := range []graph.Device{graph.CPU, idle{graph.CPU}} {
+		name := dev.Backend().Name()
+		g, err := decodeStep()
+		if err != nil {
+			b.Fatal(err)
+		}
+		m, err := graph.NewMachine(g, graph.On(dev))
+		if err != nil {
+			b.Fatal(err)
+		}
+		calls, err := plainCalls(g)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("backend="+name+"/via=machine", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := m.RunAll(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(calls)), "calls/op")
+		})
+		b.Run("backend="+name+"/via=loop", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, c := range calls {
+					if err := c.Run(dev.Backend()); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(len(calls)), "calls/op")
+		})
+	}
+}
+
+// idle is a device on which every call succeeds at once: what is left is the Machine itself.
+type idle struct{ graph.Device }
+
+func (idle) Backend() ops.Backend { return idleBackend{} }
+
+type idleBackend struct{ attn.Unimplemented }
+
+func (idleBackend) Name() string                        { return "idle" }
+func (idleBackend) Supports(attn.Call) []error          { return nil }
+func (idleBackend) Decode(*attn.DecodeCall) error       { return nil }
+func (idleBackend) Append(*attn.AppendCall) error       { return nil }
+func (idleBackend) RMSNorm(*attn.RMSNormCall) error     { return nil }
+func (idleBackend) RoPE(*attn.RoPECall) error           { return nil }
+func (idleBackend) Linear(*attn.LinearCall) error       { return nil }
+func (idleBackend) SiLUMul(*attn.SiLUMulCall) error     { return nil }
+func (idleBackend) Embedding(*attn.EmbeddingCall) error { return nil }
+
+// decodeStep is a step of one token at position 200, over weights of zeros, which take the same time as others.
+func decodeStep() (*gorgonia.ExprGraph, error) {
+	g := gorgonia.NewGraph()
+	var errs []error
+	in := func(name string, d attn.DType, shape ...int) *gorgonia.Node {
+		shape[len(shape)-1] /= d.BlockLen()
+		n, err := graph.Input(g, name, ops.Alloc(attn.Of(d, shape...)))
+		errs = append(errs, err)
+		return n
+	}
+	cfg := graph.LlamaConfig{DType: tensor.Float32, LayerConfig: graph.LayerConfig{Heads: heads, KVHeads: kvHeads, HeadDim: headDim, Eps: 1e-5, RoPE: graph.RoPEConfig{Base: 1e5, Pairing: ops.Adjacent}}}
+	w := graph.LlamaWeights{Embedding: in("embedding", attn.Q8_0, vocab, hidden), Norm: in("norm", attn.F32, hidden)}
+	for i := range layers {
+		at := func(name string, out, n int) *gorgonia.Node { return in(fmt.Sprintf("%d.%s", i, name), attn.Q4_1, out, n) }
+		w.Layers = append(w.Layers, graph.LayerWeights{
+			AttnNorm: in(fmt.Sprintf("%d.attn_norm", i), attn.F32, hidden), MLPNorm: in(fmt.Sprintf("%d.mlp_norm", i), attn.F32, hidden),
+			Q: at("q", heads*headDim, hidden), K: at("k", kvHeads*headDim, hidden), V: at("v", kvHeads*headDim, hidden), O: at("o", hidden, heads*headDim),
+			Gate: at("gate", ffn, hidden), Up: at("up", ffn, hidden), Down: at("down", hidden, ffn),
+		})
+	}
+	cache, err := graph.NewKVCache(graph.CPU, graph.KVCacheConfig{Layers: layers, KVHeads: kvHeads, HeadDim: headDim, PageSize: 16, Pages: 16, DType: tensor.Float32})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	seq, err := cache.NewSequence(201)
+	if err != nil {
+		return nil, err
+	}
+	batch, err := cache.DecodeBatch(1, 256)
+	if err != nil {
+		return nil, err
+	}
+	step, err := batch.Nodes(g)
+	if err != nil {
+		return nil, err
+	}
+	kvs, err := cache.Nodes(g)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := graph.Llama(in("ids", attn.I32, 1), cfg, w, kvs, step); err != nil {
+		return nil, err
+	}
+	return g, errors.Join(append(errs, batch.Set(graph.Request{Seq: seq, Tokens: 1}))...)
+}
+
+// plainCalls are the calls of a graph of gaze's ops, in order, each result in memory of its own.
+func plainCalls(g *gorgonia.ExprGraph) (calls []ops.Call, err error) {
+	values := map[*gorgonia.Node][]attn.Tensor{} // the results of each node's op
+	nodes := slices.SortedFunc(slices.Values(g.AllNodes()), func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
+	for _, n := range nodes {
+		var in []attn.Tensor
+		var from *gorgonia.Node
+		for it := g.From(n.ID()); it.Next(); {
+			from = it.Node().(*gorgonia.Node)
+			in = append(in, values[from][0])
+		}
+		switch op := n.Op().(type) {
+		case nil:
+			t, err := ops.View("bench", n.Name(), n.Value())
+			if err != nil {
+				return nil, err
+			}
+			values[n] = []attn.Tensor{t}
+		case *ops.Projection:
+			values[n] = values[from][op.Index():]
+		case ops.Planned:
+			rs, err := op.Plan(in)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rs {
+				out := r.Tensor
+				switch {
+				case r.Alias >= 0:
+					out.Ptr = in[r.Alias].Ptr
+				case r.Wanted:
+					if out, err = ops.View("bench", n.Name(), ops.Alloc(r.Tensor)); err != nil {
+						return nil, err
+					}
+				}
+				values[n] = append(values[n], out)
+			}
+			if c := op.NewCall(); c != nil { // else it only renames memory
+				if err := c.Bind(in, values[n]); err != nil {
+					return nil, err
+				}
+				calls = append(calls, c)
+			}
+		default:
+			return nil, fmt.Errorf("%v is no op of gaze", op)
+		}
+	}
+	return calls, nil
+}
+
+// bytesOf is a packed host tensor's memory.
+func bytesOf(t *attn.Tensor) []byte { return unsafe.Slice((*byte)(t.Ptr), t.Bytes()) }
