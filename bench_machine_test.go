@@ -85,7 +85,9 @@ func decodeStep() (*gorgonia.ExprGraph, error) {
 	cfg := graph.LlamaConfig{DType: tensor.Float32, LayerConfig: graph.LayerConfig{Heads: heads, KVHeads: kvHeads, HeadDim: headDim, Eps: 1e-5, RoPE: graph.RoPEConfig{Base: 1e5, Pairing: ops.Adjacent}}}
 	w := graph.LlamaWeights{Embedding: in("embedding", attn.Q8_0, vocab, hidden), Norm: in("norm", attn.F32, hidden)}
 	for i := range layers {
-		at := func(name string, out, n int) *gorgonia.Node { return in(fmt.Sprintf("%d.%s", i, name), attn.Q4_1, out, n) }
+		at := func(name string, out, n int) *gorgonia.Node {
+			return in(fmt.Sprintf("%d.%s", i, name), attn.Q4_1, out, n)
+		}
 		w.Layers = append(w.Layers, graph.LayerWeights{
 			AttnNorm: in(fmt.Sprintf("%d.attn_norm", i), attn.F32, hidden), MLPNorm: in(fmt.Sprintf("%d.mlp_norm", i), attn.F32, hidden),
 			Q: at("q", heads*headDim, hidden), K: at("k", kvHeads*headDim, hidden), V: at("v", kvHeads*headDim, hidden), O: at("o", hidden, heads*headDim),
