@@ -9,13 +9,14 @@ import (
 
 	"github.com/gaze-ml/gaze/examples/llama/gguf"
 	"github.com/gaze-ml/gaze/examples/llama/model"
+	"github.com/gaze-ml/gaze/graph"
 	"github.com/gaze-ml/gaze/internal/simd"
 	"github.com/gaze-ml/gaze/ops"
 )
 
-// configure chooses the sizes of the model.
-func configure(o options, h model.HParams, prompts []prompt) model.Config {
-	c := model.Config{Context: min(h.MaxContext, defaultContext), Requests: min(o.parallel, max(1, len(prompts))), PageSize: o.pageSize, Chunk: o.chunk, Threads: o.threads}
+// configure chooses the sizes of the model, for the CPU where there is no device.
+func configure(o options, h model.HParams, prompts []prompt, d graph.Device) model.Config {
+	c := model.Config{Context: min(h.MaxContext, defaultContext), Requests: min(o.parallel, max(1, len(prompts))), PageSize: o.pageSize, Chunk: o.chunk, Threads: o.threads, Device: d}
 	for _, t := range kvTypes {
 		if t.name == o.kvType {
 			c.KV = t.dtype
@@ -87,7 +88,7 @@ func size(bytes int64) string {
 // affords refuses a model that needs more memory than there is, where that is known.
 func (p *program) affords(need model.Memory, c model.Config) error {
 	have, source := p.memory()
-	if have <= 0 || need.Total() <= have {
+	if have <= 0 || need.Total() <= have || c.Device != nil { // which refuses by itself
 		return nil
 	}
 	e := &memoryError{Need: need, Have: have, Source: source}
@@ -131,13 +132,17 @@ func (p *program) describe(f *gguf.File, h model.HParams, c model.Config, o opti
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	line("device", "cpu: %v kernels, the best of %v here; %d threads (%s)", simd.Active(), simd.Available(), threads, because(o.threads > 0, "threads", "one for each core"))
+	if c.Device != nil {
+		line("device", "%v", c.Device.Name())
+	} else {
+		line("device", "cpu: %v kernels, the best of %v here; %d threads (%s)", simd.Active(), simd.Available(), threads, because(o.threads > 0, "threads", "one for each core"))
+	}
 	line("context", "%d tokens (%s) of the model's %d", c.Context, because(o.context > 0, "ctx", fmt.Sprintf("the model's, at most %d", defaultContext)), h.MaxContext)
 	line("cache", "%v (-kv-type), %d pages of %d tokens (%s)", ops.DTypeOf(c.KV), c.Pages(), c.PageSize,
 		because(o.cache > 0, "cache", because(o.context > 0, "ctx", "what the prompts at once may need")))
 	line("steps", "up to %d of %d prompts at once, up to %d prompt tokens a step", c.Requests, len(prompts), c.Chunk)
 	have, source := p.memory()
-	if have > 0 {
+	if have > 0 && c.Device == nil {
 		line("memory", "%s, of %s (%s)", &needs{need}, size(have), source)
 	} else {
 		line("memory", "%s", &needs{need})

@@ -29,12 +29,13 @@ type options struct {
 	stop     []string // texts that end an answer
 	sampling sample.Params
 
-	threads  int // 0: every core
-	parallel int // most prompts at once
-	cache    int // tokens that the KV cache holds; 0: enough
-	chunk    int // most prompt tokens of a step
-	kvType   string
-	pageSize int // tokens per page of the KV cache
+	device   string
+	threads  int    // 0: every core
+	parallel int    // most prompts at once
+	cache    int    // tokens that the KV cache holds; 0: enough
+	chunk    int    // most prompt tokens of a step
+	kvType   string // of the table below
+	pageSize int    // tokens per page of the KV cache
 
 	logits    string // file to write
 	logitsTop int    // 0: all
@@ -49,7 +50,7 @@ const defaultContext = 4096
 func defaults() options {
 	return options{
 		tokens: 256, sampling: sample.Params{TopK: 40, TopP: 0.95, RepeatPenalty: 1, RepeatLast: 64},
-		parallel: 8, chunk: 256, kvType: "f32", pageSize: 16, logitsTop: 10, rounds: 5,
+		parallel: 8, chunk: 256, device: "cpu", pageSize: 16, logitsTop: 10, rounds: 6,
 	}
 }
 
@@ -86,10 +87,11 @@ var table = []struct {
 	{"seed", "number", "fixes the random draws", func(o *options) value { return seed(&o.sampling.Seed) }},
 
 	{usage: "How it runs"},
+	{"device", "name", "cpu, or cuda: the first GPU, by a program built with -tags gpu", func(o *options) value { return device(&o.device) }},
 	{"threads", "threads", "to compute with; 0: one for each core", func(o *options) value { return whole(&o.threads, 0, 4096) }},
 	{"parallel", "prompts", "most prompts at once; others wait", func(o *options) value { return whole(&o.parallel, 1, 1024) }},
 	{"chunk", "tokens", "most prompt tokens of a step", func(o *options) value { return whole(&o.chunk, 1, 1<<16) }},
-	{"kv-type", "type", "of the KV cache: f32, f16, bf16 or e4m3", func(o *options) value { return kvType(&o.kvType) }},
+	{"kv-type", "type", "of the KV cache: f32, f16, bf16 or e4m3; without it f32, on a GPU f16", func(o *options) value { return kvType(&o.kvType) }},
 	{"cache", "tokens", "that the KV cache holds, all prompts together; 0: enough for those at once", func(o *options) value { return whole(&o.cache, 0, math.MaxInt32) }},
 	{"page-size", "tokens", "per page of the KV cache, a power of two", func(o *options) value { return whole(&o.pageSize, 1, 4096) }},
 
@@ -146,6 +148,9 @@ func parseFlags(args []string, w io.Writer) (options, error) {
 		return o, err
 	case f.NArg() > 0:
 		return o, &flagError{"p", fmt.Sprintf("the further argument %q", f.Arg(0)), "flags only: quote the prompt"}
+	}
+	if o.kvType == "" {
+		o.kvType = map[string]string{"cpu": "f32", "cuda": "f16"}[o.device]
 	}
 	return o, o.check()
 }
@@ -277,5 +282,12 @@ func kvType(dst *string) value {
 			}
 		}
 		return false
+	}}
+}
+
+func device(dst *string) value {
+	return value{*dst, "cpu or cuda", func(text string) bool {
+		*dst = text
+		return text == "cpu" || text == "cuda"
 	}}
 }

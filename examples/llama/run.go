@@ -60,7 +60,12 @@ func (p *program) generate(ctx context.Context, o options, s *summary) (err erro
 		}
 		prompts = append(prompts, one)
 	}
-	c := configure(o, h, prompts)
+	d, done, err := openDevice(o.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	c := configure(o, h, prompts, d)
 	need := model.Estimate(f, h, c)
 	if o.verbose > 0 {
 		p.describe(f, h, c, o, need, prompts)

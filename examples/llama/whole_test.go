@@ -315,7 +315,7 @@ func openAndRun(t *testing.T, data []byte) error {
 		return err
 	}
 	o := defaults()
-	o.threads, o.chunk, o.tokens = 1, 4, 2
+	o.threads, o.chunk, o.tokens, o.kvType = 1, 4, 2, "f32"
 	e, err := newEncoder(file, tok, o, io.Discard)
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func openAndRun(t *testing.T, data []byte) error {
 	if err != nil {
 		return err
 	}
-	c := configure(o, h, []prompt{one})
+	c := configure(o, h, []prompt{one}, nil)
 	c.Context = min(c.Context, 64)
 	c.Tokens = min(c.Tokens, 64)
 	need := model.Estimate(file, h, c)

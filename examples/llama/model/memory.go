@@ -9,7 +9,7 @@ import (
 
 // Memory is what a model takes, in bytes.
 type Memory struct {
-	Weights int64 // the file's tensors, which are mapped
+	Weights int64 // the file's tensors, which are mapped, or their copies on a device
 	Cache   int64 // keys and values of every page
 	Buffers int64 // results inside the graphs, at most: if each of them is needed
 }
@@ -21,7 +21,11 @@ func (m Memory) Total() int64 { return add(add(m.Weights, m.Cache), m.Buffers) }
 func Estimate(f *gguf.File, h HParams, c Config) Memory {
 	var m Memory
 	for _, t := range f.Tensors {
-		m.Weights = add(m.Weights, int64(len(t.Data)))
+		n := int64(len(t.Data))
+		if c.Device != nil && len(t.Shape) > 1 {
+			n = bytes(c.elementBytes(), t.Elems())
+		}
+		m.Weights = add(m.Weights, n)
 	}
 	m.Cache = bytes(2*ops.DTypeOf(c.KV).Size(), h.Layers, h.KVHeads, h.HeadDim, c.PageSize, c.Pages())
 	for _, n := range buckets {
@@ -43,7 +47,7 @@ func Estimate(f *gguf.File, h HParams, c Config) Memory {
 // normed row, gate and up, or those and their product) or the attention (queries, keys and values, or queries and output), with an
 // eighth more for gaps between them; and the logits.
 func (c Config) buffers(h HParams, s shape) int64 {
-	const float = 4
+	float := c.elementBytes()
 	q, kv := h.Heads*h.HeadDim, h.KVHeads*h.HeadDim
 	row := max(h.Hidden+3*h.FFN, 2*h.Hidden+2*h.FFN, 2*h.Hidden+max(2*q, q+2*kv))
 	return add(bytes(float, s.rows, row+row/8), bytes(float, s.requests, h.Vocab+h.Hidden))

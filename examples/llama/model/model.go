@@ -23,6 +23,7 @@ type Config struct {
 	Chunk    int          // most prompt tokens of a step
 	Threads  int          // 0: one for each core
 	KV       tensor.Dtype // of the KV cache: tensor.Float32, ops.Float16, ops.BFloat16 or ops.Float8E4M3
+	Device   graph.Device // nil: the CPU; it must be able to record, and outlive the model
 }
 
 // Pages is the number of pages of the cache.
@@ -46,9 +47,13 @@ func (c Config) check(h HParams) error {
 
 // Model is a Llama in graphs: some for steps with one token of each of several sequences, some for prompts, made when first needed.
 // They share the weights, which stay in the file, and the KV cache. Its methods must not run at once.
+//
+// On a device activations are ops.Float16 and so are the weights, dequantised when the model is opened, for it has no kernels for blocks;
+// every step is one replay of what was captured when its graph was made.
 type Model struct {
 	config  Config
-	device  *graph.CPUDevice
+	device  graph.Device
+	cpu     *graph.CPUDevice // nil on another device
 	weights *weights
 	cache   *graph.KVCache
 	stages  map[shape]*stage
@@ -74,8 +79,16 @@ func Open(f *gguf.File, h HParams, c Config) (*Model, error) {
 			return nil, err
 		}
 	}
-	m := &Model{config: c, device: graph.NewCPU(c.Threads), weights: w, stages: map[shape]*stage{}}
-	m.cache, err = graph.NewKVCache(m.device, c.cache(h))
+	m := &Model{config: c, device: c.Device, weights: w, stages: map[shape]*stage{}}
+	if m.device == nil {
+		m.cpu = graph.NewCPU(c.Threads)
+		m.device = m.cpu
+	} else {
+		err = w.upload(m.device)
+	}
+	if err == nil {
+		m.cache, err = graph.NewKVCache(m.device, c.cache(h))
+	}
 	if err == nil {
 		_, err = m.stage(shape{rows: 1, requests: 1})
 	}
@@ -112,11 +125,17 @@ func (m *Model) Run(ctx context.Context, parts []Part) ([][]float32, error) {
 // Piece is how many of n tokens that are to be run, more than one of them, are best run in one step.
 func (m *Model) Piece(n int) int { return m.config.piece(n) }
 
-// Close ends the model's threads.
+// Close ends the model's threads, or gives back its memory of the device.
 func (m *Model) Close() error {
 	var errs []error
 	for _, s := range m.stages {
 		errs = append(errs, s.machine.Close())
 	}
-	return errors.Join(append(errs, m.device.Close())...)
+	if m.cache != nil {
+		errs = append(errs, m.cache.Close())
+	}
+	if m.cpu != nil {
+		errs = append(errs, m.cpu.Close())
+	}
+	return errors.Join(append(errs, m.weights.release())...)
 }

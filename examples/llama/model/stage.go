@@ -98,6 +98,7 @@ type stage struct {
 	ids     []int32 // one a row, the memory of the graph's input
 	reqs    []graph.Request
 	machine *graph.Machine
+	capture *graph.Capture // on a device: what every step replays
 	logits  *gorgonia.Node // [requests, vocab]
 	out     [][]float32
 }
@@ -141,7 +142,10 @@ func (m *Model) stage(sh shape) (*stage, error) {
 		return nil, err
 	}
 	m.stages[sh] = s
-	return s, nil
+	if m.cpu == nil {
+		s.capture, err = s.machine.Capture() // of a step without requests
+	}
+	return s, err
 }
 
 func (s *stage) run(parts []Part) ([][]float32, error) {
@@ -155,6 +159,30 @@ func (s *stage) run(parts []Part) ([][]float32, error) {
 	if err := s.batch.Set(s.reqs...); err != nil {
 		return nil, err
 	}
+	logits, err := s.step()
+	if err != nil {
+		return nil, err
+	}
+	vocab := s.logits.Shape()[1]
+	s.out = s.out[:0]
+	for i := range parts {
+		s.out = append(s.out, logits[i*vocab:][:vocab])
+	}
+	return s.out, nil
+}
+
+// step runs the graph and gives all logits.
+func (s *stage) step() ([]float32, error) {
+	if s.capture != nil {
+		if err := s.capture.Run(); err != nil {
+			return nil, err
+		}
+		v, err := s.machine.Host(s.logits)
+		if err != nil {
+			return nil, err
+		}
+		return ops.Float32s(v)
+	}
 	if err := s.machine.RunAll(); err != nil {
 		return nil, err
 	}
@@ -166,10 +194,5 @@ func (s *stage) run(parts []Part) ([][]float32, error) {
 	if !ok {
 		return nil, fmt.Errorf("llama: got logits of %v, want float32", v.Dtype())
 	}
-	vocab := s.logits.Shape()[1]
-	s.out = s.out[:0]
-	for i := range parts {
-		s.out = append(s.out, logits[i*vocab:][:vocab])
-	}
-	return s.out, nil
+	return logits, nil
 }

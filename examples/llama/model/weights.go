@@ -22,9 +22,11 @@ var dtypes = map[gguf.Type]tensor.Dtype{
 	gguf.Q5_0: ops.Q5_0, gguf.Q5_1: ops.Q5_1, gguf.Q4_K: ops.Q4_K, gguf.Q5_K: ops.Q5_K, gguf.Q6_K: ops.Q6_K,
 }
 
-// weights are a file's tensors, where they lie in the file.
+// weights are a file's tensors, where they lie in the file or, once uploaded, on a device.
 type weights struct {
 	h       HParams
+	device  graph.Device // nil: in the file
+	owned   []*tensor.Dense
 	tensors map[string]*tensor.Dense // nil: an optional one that the file lacks
 	scales  []kvScale                // of each layer's cache, of 8 bits; else nil
 }
@@ -127,7 +129,11 @@ func (w *weights) nodes(g *gorgonia.ExprGraph) (graph.LlamaConfig, graph.LlamaWe
 		return n
 	}
 	h := w.h
-	cfg := graph.LlamaConfig{DType: tensor.Float32, LayerConfig: graph.LayerConfig{Heads: h.Heads, KVHeads: h.KVHeads, HeadDim: h.HeadDim, Eps: h.RMSEps,
+	act := tensor.Float32
+	if w.device != nil {
+		act = deviceDType
+	}
+	cfg := graph.LlamaConfig{DType: act, LayerConfig: graph.LayerConfig{Heads: h.Heads, KVHeads: h.KVHeads, HeadDim: h.HeadDim, Eps: h.RMSEps,
 		RoPE: graph.RoPEConfig{Base: h.RoPEBase, Pairing: ops.Adjacent, Dim: h.RoPEDims, Scaling: h.RoPEScaling, Factors: in("rope_freqs.weight")}}}
 	m := graph.LlamaWeights{Embedding: in("token_embd.weight"), Norm: in("output_norm.weight"), Head: in("output.weight")}
 	for i := range h.Layers {
