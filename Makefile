@@ -67,6 +67,10 @@ gpu-check: toolchain ## the CUDA tests that need no GPU: launches on a recording
 gpu-test-binary: toolchain ## build the tests that need a GPU: bin/gpu.test runs anywhere with a driver, without Go
 	$(gpu) test -c -tags gpu -o bin/gpu.test ./cudaops/hardware
 
+.PHONY: llama-gpu
+llama-gpu: toolchain ## build the demo with CUDA: bin/llama-gpu
+	$(gpu) build -tags gpu -o bin/llama-gpu ./examples/llama
+
 .PHONY: gpu-test
 gpu-test: gpu-test-binary ## run them; without a GPU that is a failure
 	GAZE_REQUIRE_GPU=1 bin/gpu.test -test.v $(ARGS)
