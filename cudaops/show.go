@@ -1,12 +1,9 @@
 package cudaops
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/gaze-ml/gaze/cudaops/kernels"
@@ -100,37 +97,6 @@ func ShowConfigJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(c)
-}
-
-// SupportTable writes the same in short, as a Markdown table of ops, dtypes and head dims.
-func SupportTable(w io.Writer) error {
-	c, err := Describe()
-	if err != nil {
-		return err
-	}
-	type line struct{ op, gpus string }
-	dtypes, dims := map[line][]string{}, map[line][]string{}
-	var lines []line
-	for _, k := range c.Kernels {
-		l := line{k.Op, k.gpus()}
-		if !slices.Contains(lines, l) {
-			lines = append(lines, l)
-		}
-		if d := k.dtypes(); !slices.Contains(dtypes[l], d) {
-			dtypes[l] = append(dtypes[l], d)
-		}
-		if d := k.dims(); !slices.Contains(dims[l], d) {
-			dims[l] = append(dims[l], d)
-		}
-	}
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.op, b.op) })
-	fmt.Fprint(w, "| op | dtypes | head dim | GPUs |\n|---|---|---|---|\n")
-	for _, l := range lines {
-		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s |\n", l.op, strings.Join(dtypes[l], ", "), strings.Join(dims[l], ", "), l.gpus); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (k KernelInfo) dtypes() string {

@@ -2,6 +2,7 @@ package cudaops
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -77,7 +78,7 @@ func TestLaunchShapes(t *testing.T) {
 			}
 			if fmt.Sprintf("%s_%d_%s", of, k.Dim, k.Target) == name || fmt.Sprintf("%s_%dx%d_%s", of, k.Dim, k.DimV, k.Target) == name {
 				found = true
-				if k.Threads != s[0] || k.Shared != s[1] || k.Tile+k.PerSM != s[2] {
+				if k.Threads != s[0] || k.Shared != s[1] || k.Tile != s[2] || k.PerSM != s[3] {
 					t.Errorf("%s: %+v, launch.h has %v", name, k, s)
 				}
 			}
@@ -150,7 +151,7 @@ func TestShowConfig(t *testing.T) {
 		t.Errorf("%d kernels of %d, %d devices, %q", len(c.Kernels), len(ks), len(c.Devices), c.NoDevice)
 	}
 	for i, k := range ks {
-		if c.Kernels[i].Symbol != k.Symbol || !strings.Contains(text.String(), k.Symbol) || !strings.Contains(md.String(), "| "+k.Op+" |") {
+		if c.Kernels[i].Symbol != k.Symbol || !strings.Contains(text.String(), k.Symbol) || !strings.Contains(md.String(), "| "+cmp.Or(engineOps[k.Op], k.Op)+" |") && k.Op != opCopy && k.Op != opFill {
 			t.Errorf("%s is missing", k.Symbol)
 		}
 	}

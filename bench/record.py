@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Joins the times of our kernels and of peers, taken in one run on one machine, into lines of bench/results/*.jsonl.
+
+    record.py --ours ours.jsonl --peers peers.jsonl [--device NAME --driver VERSION --commit HASH --command TEXT]
+
+ours: what cudaops/kernels/check.py prints; peers: a line a case and peer with op, case, peer and us, graph_us or both. Lines that are
+neither are passed over; a line of ours that is WRONG, or a case timed twice, ends the run. A case without a peer is recorded without one.
+Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol.
+"""
+import argparse, datetime, json, subprocess, sys
+from pathlib import Path
+
+
+def lines(path):
+    """The JSON objects among a file's lines."""
+    for text in Path(path).read_text().splitlines():
+        try:
+            x = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(x, dict):
+            yield x
+
+
+def fastest(peers):
+    """The fastest peer of each (op, case), with its best time."""
+    best = {}
+    for x in peers:
+        times = [x[k] for k in ("us", "graph_us") if isinstance(x.get(k), (int, float)) and x[k] > 0]
+        if "peer" in x and "error" not in x and times:
+            key = x["op"], x["case"]
+            best[key] = min(best.get(key, (float("inf"), "")), (min(times), x["peer"]))
+    return best
+
+
+def join(ours, peers, facts):
+    best, seen, out = fastest(peers), set(), []
+    for x in ours:
+        if "us" not in x or "case" not in x:
+            continue
+        if "WRONG" in x:
+            raise ValueError(f"{x['op']} {x['case']}: {x['WRONG']}")
+        key = x["op"], x["case"], x.get("symbol")
+        if key in seen:
+            raise ValueError(f"{key} was timed twice")
+        seen.add(key)
+        line = {k: x[k] for k in ("op", "case", "symbol", "us", "tbps", "tflops") if x.get(k) is not None}
+        if key[:2] in best:
+            us, line["peer"] = best[key[:2]]
+            line["peer_us"], line["ratio"] = us, round(us / x["us"], 3)
+        if x.get("floor_us") is not None:
+            line["floor_us"] = x["floor_us"]
+        out.append(line | facts)
+    if not out:
+        raise ValueError("no times of ours")
+    return out
+
+
+def said(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("--ours", required=True)
+    ap.add_argument("--peers", required=True)
+    ap.add_argument("--device", default=said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
+    ap.add_argument("--driver", default=said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"))
+    ap.add_argument("--commit", default=said("git", "rev-parse", "--short=12", "HEAD"))
+    ap.add_argument("--date", default=datetime.date.today().isoformat())
+    ap.add_argument("--command", default="cudaops/kernels/check.py --cubins cudaops/kernels/bin --no-check")
+    a = ap.parse_args()
+    facts = dict(device=a.device, driver=a.driver, date=a.date, commit=a.commit, command=a.command)
+    missing = [k for k, v in facts.items() if not v]
+    if missing:
+        sys.exit(f"record.py: give --{', --'.join(missing)}: this machine does not say")
+    try:
+        for x in join(lines(a.ours), lines(a.peers), facts):
+            print(json.dumps(x))
+    except ValueError as e:
+        sys.exit(f"record.py: {e}")
+
+
+if __name__ == "__main__":
+    main()

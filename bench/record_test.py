@@ -1,0 +1,28 @@
+"""python3 -m unittest bench/record_test.py"""
+import unittest
+
+import record
+
+FACTS = dict(device="d", driver="1", date="2026-01-01", commit="c", command="x")
+
+
+class Join(unittest.TestCase):
+    ours = [{"check": "decode", "cases": 3}, {"op": "decode", "case": "a", "symbol": "s", "us": 20.0, "tbps": 3.0, "floor_us": 9.0, "row_err": 0.1},
+            {"op": "decode", "case": "b", "symbol": "s", "us": 10.0, "peer_us_recorded": 3}]
+    peers = [{"device": "d"}, {"op": "decode", "case": "a", "peer": "slow", "us": 30.0, "graph_us": 28.0}, {"op": "prefill", "case": "b", "peer": "p", "us": 1.0},
+             {"op": "decode", "case": "a", "peer": "fast", "us": 19.0, "graph_us": 15.0}, {"op": "decode", "case": "a", "peer": "none", "error": "no"},
+             {"op": "decode", "case": "a", "peer": "eager", "us": 16.0, "graph_us": None}]
+
+    def test_fastest_peer(self):
+        a, b = record.join(self.ours, self.peers, FACTS)
+        self.assertEqual(a, dict(op="decode", case="a", symbol="s", us=20.0, tbps=3.0, peer="fast", peer_us=15.0, ratio=0.75, floor_us=9.0) | FACTS)
+        self.assertEqual(b, dict(op="decode", case="b", symbol="s", us=10.0) | FACTS)
+
+    def test_refuses(self):
+        for bad in (self.ours + [self.ours[1]], [self.ours[1] | {"WRONG": "error 1"}], []):
+            with self.assertRaises(ValueError):
+                record.join(bad, self.peers, FACTS)
+
+
+if __name__ == "__main__":
+    unittest.main()
