@@ -52,16 +52,17 @@ func (s blocks) at(a driver.Addr) (block, bool) {
 	return s[i-1], true
 }
 
-func (s blocks) search(a driver.Addr) (int, bool) {
-	return slices.BinarySearchFunc(s, a, func(b block, a driver.Addr) int {
-		switch {
-		case b.at < a:
-			return -1
-		case b.at > a:
-			return 1
+// search is where a is among the addresses, or would be: slices.BinarySearchFunc without the calls, for every operand of every launch.
+func (s blocks) search(a driver.Addr) (i int, found bool) {
+	n := len(s)
+	for i < n {
+		if m := (i + n) / 2; s[m].at < a {
+			i = m + 1
+		} else {
+			n = m
 		}
-		return 0
-	})
+	}
+	return i, i < len(s) && s[i].at == a
 }
 
 // owned is blocks that one goroutine at a time changes while others look: nobody who asks whose memory a pointer names waits for a

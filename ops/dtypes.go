@@ -55,6 +55,16 @@ func dtype[T any](d attn.DType) tensor.Dtype {
 
 // DTypeOf gives the backends' name of a dtype; types that no op takes are attn.Other.
 func DTypeOf(dt tensor.Dtype) attn.DType {
+	switch dt.Type { // those of nearly all operands, of which every Do asks
+	case tensor.Float32.Type:
+		return attn.F32
+	case Float16.Type:
+		return attn.F16
+	case BFloat16.Type:
+		return attn.BF16
+	case tensor.Int32.Type:
+		return attn.I32
+	}
 	if d, ok := toAttn[dt.Type]; ok {
 		return d
 	}

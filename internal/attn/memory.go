@@ -23,12 +23,15 @@ func (t *Tensor) addressable() bool {
 
 // span is the range of addresses that t's elements lie in; empty without memory or elements.
 func (t *Tensor) span() (from, to uintptr) {
-	if t.Ptr == nil || !t.Valid() || t.Len() == 0 {
+	if t.Ptr == nil || !t.Valid() {
 		return 0, 0
 	}
 	last := 0
-	for i := range t.Rank {
-		last += (t.Shape[i] - 1) * t.Stride[i]
+	for i, n := range t.Shape[:t.Rank] {
+		if n == 0 {
+			return 0, 0
+		}
+		last += (n - 1) * t.Stride[i]
 	}
 	from = uintptr(t.Ptr)
 	return from, from + uintptr((last+1)*t.DType.Size())
@@ -53,8 +56,9 @@ type named struct {
 
 // apart wants an output's memory to be apart from that of other operands: a backend may write it before it has read them.
 func (c *checker) apart(arg string, out *Tensor, others ...named) {
+	from, to := out.span()
 	for _, o := range others {
-		if out.overlaps(o.t) {
+		if a, b := o.t.span(); from < b && a < to {
 			c.add(ErrArgument, arg, "memory apart from "+o.arg, "overlapping memory")
 		}
 	}
