@@ -3,17 +3,24 @@
 
     record.py --ours ours.jsonl --peers peers.jsonl [--device NAME --driver VERSION --commit HASH --command TEXT]
 
-ours: what cudaops/kernels/check.py prints; peers: a line a case and peer with op, case, peer and us, graph_us or both. Lines that are
+ours: what cudaops/kernels/check.py prints, and Go benchmarks (once each, without -count); peers: a line a case and peer with op, case, peer and us, graph_us or both. Lines that are
 neither are passed over; a line of ours that is WRONG, or a case timed twice, ends the run. A case without a peer is recorded without one.
 Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol.
 """
-import argparse, datetime, json, subprocess, sys
+import argparse, datetime, json, re, subprocess, sys
 from pathlib import Path
 
 
+# BenchmarkDo/driver=none/op=decode-16   300000   401.0 ns/op
+GO_LINE = re.compile(r"Benchmark(\w+)/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op")
+
+
 def lines(path):
-    """The JSON objects among a file's lines."""
+    """The JSON objects and Go benchmarks among a file's lines."""
     for text in Path(path).read_text().splitlines():
+        if go := GO_LINE.match(text):
+            yield dict(op=go[1].lower(), case=go[2], us=round(float(go[3]) / 1000, 4))
+            continue
         try:
             x = json.loads(text)
         except ValueError:

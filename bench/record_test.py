@@ -1,4 +1,5 @@
 """python3 -m unittest bench/record_test.py"""
+import tempfile
 import unittest
 
 import record
@@ -17,6 +18,12 @@ class Join(unittest.TestCase):
         a, b = record.join(self.ours, self.peers, FACTS)
         self.assertEqual(a, dict(op="decode", case="a", symbol="s", us=20.0, tbps=3.0, peer="fast", peer_us=15.0, ratio=0.75, floor_us=9.0) | FACTS)
         self.assertEqual(b, dict(op="decode", case="b", symbol="s", us=10.0) | FACTS)
+
+    def test_go(self):
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("goos: linux\nBenchmarkDo/driver=none/op=decode-16  \t 300000\t 401.5 ns/op\t 304 B/op\nPASS\n" + '{"op": "decode", "us": 1}\n')
+            f.flush()
+            self.assertEqual(list(record.lines(f.name)), [dict(op="do", case="driver=none/op=decode", us=0.4015), dict(op="decode", us=1)])
 
     def test_refuses(self):
         for bad in (self.ours + [self.ours[1]], [self.ours[1] | {"WRONG": "error 1"}], []):

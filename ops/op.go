@@ -192,4 +192,5 @@ type tape struct {
 	vals    []*tensor.Dense
 	dev     Device // where the outputs are; nil: the host
 	made    bool   // they are
+	bound   bound
 }

@@ -191,43 +191,50 @@ func (o *op[C, P]) Do(vals ...gorgonia.Value) (v gorgonia.Value, err error) {
 	if len(vals) != len(t.in) {
 		return nil, attn.Errorf(ErrArgument, name, "operands", fmt.Sprint(len(t.in)), "%d", len(vals))
 	}
-	at := places{op: name}
-	for i, v := range vals {
-		if t.in[i], err = View(name, o.in[i].name, v); err != nil {
-			return nil, err
-		}
-		if err := at.see(o.in[i].name, v, &t.in[i]); err != nil {
-			return nil, err
-		}
-		if r := aliased(o.plan, i); r >= 0 {
-			t.vals[r] = v.(*tensor.Dense)
+	for r := range o.plan {
+		if a := o.plan[r].Alias; a >= 0 {
+			t.vals[r], _ = vals[a].(*tensor.Dense)
 		}
 	}
-	be, err := at.backend(P(&o.proto))
-	if err != nil {
-		return nil, err
-	}
-	if !t.made || t.dev != at.dev {
-		if err := o.makeOutputs(at.dev); err != nil {
+	if !t.again(vals) {
+		if err := o.bind(name, vals); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.call.Bind(t.in, t.out); err != nil {
-		return nil, err
-	}
-	if err := t.call.Run(be); err != nil {
+	if err := t.call.Run(t.bound.backend); err != nil {
 		return nil, err
 	}
 	return t.vals[0].ShallowClone(), nil
 }
 
-func aliased(plan []Result, operand int) int {
-	for i := range plan {
-		if plan[i].Alias == operand {
-			return i
+// bind looks at the operands and binds the call to them.
+func (o *op[C, P]) bind(name string, vals []gorgonia.Value) (err error) {
+	t := o.tape
+	t.bound.backend = nil
+	registered := devices.Load()
+	at := places{op: name}
+	for i, v := range vals {
+		if t.in[i], err = View(name, o.in[i].name, v); err != nil {
+			return err
+		}
+		if err := at.see(o.in[i].name, v, &t.in[i]); err != nil {
+			return err
 		}
 	}
-	return -1
+	be, err := at.backend(P(&o.proto))
+	if err != nil {
+		return err
+	}
+	if !t.made || t.dev != at.dev {
+		if err := o.makeOutputs(at.dev); err != nil {
+			return err
+		}
+	}
+	if err := t.call.Bind(t.in, t.out); err != nil {
+		return err
+	}
+	t.remember(vals, be, registered)
+	return nil
 }
 
 // makeOutputs allocates the outputs that the op owns on a device, and gives those on another one back.
