@@ -29,7 +29,7 @@ func (p *program) benchmark(ctx context.Context, o options, m engine) error {
 	}
 	for _, c := range [][2]string{
 		{"goos", runtime.GOOS}, {"goarch", runtime.GOARCH}, {"cpu", cpuName()}, {"model", filepath.Base(o.model)},
-		{"threads", fmt.Sprint(threads)}, {"kv-type", o.kvType},
+		{"device", o.device}, {"threads", fmt.Sprint(threads)}, {"kv-type", o.kvType},
 	} {
 		if _, err := fmt.Fprintf(p.stdout, "%s: %s\n", c[0], c[1]); err != nil {
 			return err

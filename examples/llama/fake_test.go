@@ -186,9 +186,14 @@ func (f *fake) step(ctx context.Context, id int32) error {
 	return ctx.Err()
 }
 
+// TimePrefill takes longer the first time.
 func (f *fake) TimePrefill(_ context.Context, tokens int) (time.Duration, error) {
+	d := 2 * time.Second
+	if len(f.seen) == 0 {
+		d = time.Minute
+	}
 	f.seen = append(f.seen, int32(tokens))
-	return 2 * time.Second, f.fail
+	return d, f.fail
 }
 
 func (f *fake) TimeDecode(_ context.Context, requests, steps int) (time.Duration, error) {

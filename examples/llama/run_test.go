@@ -366,7 +366,8 @@ func (*nanModel) Run(context.Context, []model.Part) ([][]float32, error) {
 func TestConfig(t *testing.T) {
 	path := writeModel(t, map[string]any{"llama.context_length": uint32(8192)})
 	for args, want := range map[string]model.Config{
-		"-p x":      {Context: 4096, Requests: 1, Tokens: 21 + 256 + 11, PageSize: 16, Chunk: 256, KV: tensor.Float32}, // in whole pages
+		"-p x": {Context: 4096, Requests: 1, Tokens: 21 + 256 + 11, PageSize: 16, Chunk: 256, KV: tensor.Float32}, // in whole pages
+		"-p x -p xyxyxyxyxyxyxyxyxyxy -p x -parallel 1 -n 5 -page-size 1": {Context: 4096, Requests: 1, Tokens: 44, PageSize: 1, Chunk: 256, KV: tensor.Float32}, // for the longest
 		"-p x -n 0": {Context: 4096, Requests: 1, Tokens: 4096, PageSize: 16, Chunk: 256, KV: tensor.Float32},
 		"-p x -p y -n 5 -kv-type e4m3 -page-size 4":                    {Context: 4096, Requests: 2, Tokens: 2 * 28, PageSize: 4, Chunk: 256, KV: ops.Float8E4M3},
 		"-p x -ctx 8192 -threads 3 -page-size 32":                      {Context: 8192, Requests: 1, Tokens: 8192, PageSize: 32, Chunk: 256, Threads: 3, KV: tensor.Float32},
@@ -611,6 +612,7 @@ func TestBench(t *testing.T) {
 goarch: ` + runtime.GOARCH + `
 cpu: ` + cpuName() + `
 model: model.gguf
+device: cpu
 threads: 2
 kv-type: f32
 ` + strings.Repeat(`BenchmarkLlama/phase=prefill/tokens=512/impl=gaze 1 2000000000 ns/op 256.0 tokens/s

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/examples/llama/gguf"
@@ -238,7 +239,15 @@ func TestScalesBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		w.scales = scales
+		_, nodes, err := w.nodes(gorgonia.NewGraph())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i, sc := range scales {
+			if l := nodes.Layers[i]; l.KScale != sc.k || l.VScale != sc.v || sc.k == sc.v {
+				t.Errorf("layer %d has the scales %v and %v, want %v, two different ones", i, l.KScale, l.VScale, sc)
+			}
 			name := func(s string) *tensor.Dense { return w.tensors[fmt.Sprintf("blk.%d.%s", i, s)] }
 			for _, c := range []struct {
 				what  string
@@ -298,7 +307,7 @@ func TestRunRefuses(t *testing.T) {
 		}
 	}
 	for _, bad := range []int32{-1, 50, math.MaxInt32} {
-		for _, ids := range [][]int32{{bad}, {1, bad, 2}} {
+		for _, ids := range [][]int32{{bad}, {1, 2, bad, 3}} {
 			if _, err := c.try(ids...); !errors.Is(err, ops.ErrArgument) || !strings.Contains(err.Error(), "ids") {
 				t.Errorf("tokens %v: %v, want an ErrArgument about ids", ids, err)
 			}
@@ -311,7 +320,8 @@ func TestRunRefuses(t *testing.T) {
 	refused("without slots", ops.ErrArgument, "requests[0]", Part{other.seq, ids[:1]})
 	refused("no sequence", ops.ErrArgument, "", Part{nil, ids[:2]})
 	near(t, "after refused steps", c.step(ids[5]), want[5])
-	near(t, "to the end of the context", c.prefill(ids[6:]), want[59])
+	near(t, "in the graph of the refused ones", c.step(ids[6:8]...), want[7])
+	near(t, "to the end of the context", c.prefill(ids[8:]), want[59])
 	if _, err := c.try(ids[0]); !errors.Is(err, ops.ErrArgument) {
 		t.Errorf("a token past the context: %v", err)
 	}

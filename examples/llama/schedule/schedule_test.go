@@ -167,8 +167,12 @@ func TestEqualAlone(t *testing.T) {
 		capacity := m.cache.Config().Pages * size
 		system := tokens(r, r.IntN(12)*r.IntN(2))
 		var clients []*client
+		own, same := tokens(r, r.IntN(20)), r.IntN(4) == 0
 		for range 1 + r.IntN(9) {
-			prompt := append(slices.Clone(system), tokens(r, r.IntN(20))...)
+			if !same {
+				own = tokens(r, r.IntN(20))
+			}
+			prompt := append(slices.Clone(system), own...)
 			clients = append(clients, newClient(append(prompt, 1)[:min(len(prompt)+1, cfg.Context)], 1+r.IntN(40)))
 		}
 		stats, err := run(t, m, cfg, clients...)
