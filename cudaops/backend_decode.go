@@ -26,11 +26,11 @@ func tileRows(k *kernel, c *attn.DecodeCall) int {
 }
 
 // decodeGrid depends on nothing but the GPU, so that a captured launch serves batches of any lengths.
-func (rt *Runtime) decodeGrid() int { return min(rt.props.SMs, prefillCounters/4) }
+func (rt *Runtime) decodeGrid(k *kernel) int { return min(k.PerSM*rt.props.SMs, prefillCounters/4) }
 
 // decodeWorkspace is two partial results of a tile for each block: outputs, maximum and sum of each row.
 func (rt *Runtime) decodeWorkspace(k *kernel, c *attn.DecodeCall) int {
-	return 4 * 2 * rt.decodeGrid() * tileRows(k, c) * (k.Dim + 2)
+	return 4 * 2 * rt.decodeGrid(k) * tileRows(k, c) * (k.Dim + 2)
 }
 
 // partials is the memory for partial results: the caller's, if it is large enough, or the Runtime's.
@@ -49,7 +49,7 @@ func (rt *Runtime) workspaceBytes() int {
 	n := 0
 	for _, k := range rt.choices.best {
 		if k.Op == "decode" {
-			n = max(n, 4*2*rt.decodeGrid()*k.Tile*(k.Dim+2))
+			n = max(n, 4*2*rt.decodeGrid(k)*k.Tile*(k.Dim+2))
 		}
 	}
 	return n
@@ -93,7 +93,7 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 			return err
 		}
 	}
-	return launch(rt, k, c, rt.decodeGrid(), 1, c.PDL >= 0, p)
+	return launch(rt, k, c, rt.decodeGrid(k), 1, c.PDL >= 0, p)
 }
 
 // maxSeqLen is the bound of seq_lens, within what the block table holds and int32.

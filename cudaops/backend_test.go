@@ -217,7 +217,7 @@ func TestHostTables(t *testing.T) {
 
 // TestOverlap: programmatic dependent launch is on where the kernel can wait for the one before it, unless the call says no.
 func TestOverlap(t *testing.T) {
-	for _, capability := range []int{90, 80, 100} {
+	for capability, grid := range map[int]int{90: 2 * 132, 80: 132, 100: 132} {
 		gpu := fakecuda.Hopper
 		gpu.Capability = capability
 		rt := fake(t, gpu)
@@ -225,8 +225,8 @@ func TestOverlap(t *testing.T) {
 		for pdl, wanted := range map[int8]bool{-1: false, 0: capability == 90, 1: capability == 90} {
 			c.PDL = pdl
 			must(t, rt.Backend().Decode(c))
-			if l := fakecuda.Launches(); len(l) != 1 || l[0].Overlap != wanted || int(l[0].Grid[0]) != 132 {
-				t.Errorf("%d, PDL %d: %+v, want overlap %v", capability, pdl, l, wanted)
+			if l := fakecuda.Launches(); len(l) != 1 || l[0].Overlap != wanted || int(l[0].Grid[0]) != grid {
+				t.Errorf("%d, PDL %d: %+v, want overlap %v and %d blocks", capability, pdl, l, wanted, grid)
 			}
 		}
 		must(t, rt.Close())

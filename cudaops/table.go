@@ -17,8 +17,8 @@ type kernel struct {
 	Target  string // of package kernels
 	Threads int    // a block
 	Shared  int    // bytes of dynamic shared memory
-	Tile    int    // decode: the most rows of one KV head that a block holds at a time
-	PerSM   int    // prefill: blocks that run on a multiprocessor at once
+	Tile    int    // decode and prefill: the most rows of one KV head that a block holds at a time
+	PerSM   int    // decode and prefill: blocks that run on a multiprocessor at once
 }
 
 // key is what a call asks for. What does not matter for an op is zero.
@@ -87,7 +87,7 @@ func allRows() ([]*kernel, error) {
 }
 
 // rows are the kernels of one target by the names that the sources give them; shapes are those of kernels/launch.h.
-func rows(target string, shapes map[string][3]int) []*kernel {
+func rows(target string, shapes map[string][4]int) []*kernel {
 	const threads = 256
 	var rs []*kernel
 	row := func(k key, threads int, symbol string, a ...any) *kernel {
@@ -100,7 +100,7 @@ func rows(target string, shapes map[string][3]int) []*kernel {
 		for _, d := range []int{64, 96, 128, 192, 256} {
 			if s, ok := shapes[fmt.Sprintf("decode_%d_%s", d, target)]; ok {
 				k := row(key{Op: "decode", A: dt, B: dt, Dim: d}, s[0], "decode_h%d_%s_kv%s", d, n, n)
-				k.Shared, k.Tile = s[1], s[2]
+				k.Shared, k.Tile, k.PerSM = s[1], s[2], s[3]
 			}
 		}
 		for _, d := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {192, 128}} {
@@ -110,11 +110,11 @@ func rows(target string, shapes map[string][3]int) []*kernel {
 			}
 			if s, ok := shapes[fmt.Sprintf("prefill_%s_%s", name, target)]; ok {
 				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1]}, s[0], "prefill_h%s_%s", name, n)
-				k.Shared, k.PerSM = s[1], s[2]
+				k.Shared, k.Tile, k.PerSM = s[1], s[2], s[3]
 			}
 			if s, ok := shapes[fmt.Sprintf("prefill_tma_%s_%s", name, target)]; ok {
 				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1], Variant: tiled}, s[0], "prefill_h%s_%s_tma", name, n)
-				k.Shared, k.PerSM = s[1], s[2]
+				k.Shared, k.Tile, k.PerSM = s[1], s[2], s[3]
 			}
 		}
 	}

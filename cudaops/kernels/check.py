@@ -60,7 +60,7 @@ def main():
     ap.add_argument("--no-check", action="store_true")
     ap.add_argument("--no-time", action="store_true")
     ap.add_argument("--min-units", type=lambda x: [int(n) for n in x.split(",")], default=[0], help="decode: values to time, the best counts")
-    ap.add_argument("--blocks", type=int, default=1, help="decode: blocks a multiprocessor when timing")
+    ap.add_argument("--blocks", type=int, default=0, help="decode: blocks a multiprocessor when timing, not launch.h's")
     args = ap.parse_args()
     dev = Emu(args.emu) if args.emu else Cuda(args.cubins, args.target)
     bad = 0

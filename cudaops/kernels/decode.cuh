@@ -16,9 +16,10 @@ namespace gaze {
 // DecodeShape fixes the sizes for one head dim.
 template <int D>
 struct DecodeShape {
-  static constexpr int kWarps = GAZE_SM90 ? (D <= 128 ? 8 : 4) : (D <= 128 ? 4 : 2);
-  static constexpr int kStages = GAZE_SM90 ? (D == 64 ? 6 : D == 96 ? 4 : D == 128 ? 3 : D == 192 ? 4 : 3)
-                                           : (D == 64 ? 4 : D == 96 ? 3 : D == 128 ? 2 : D == 192 ? 3 : 2);
+  static constexpr int kWarps = GAZE_SM90 || D <= 128 ? 4 : 2;
+  static constexpr int kStages = D == 64 ? 4 : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
+  // Two blocks a multiprocessor: while the warps of one meet at the end of a segment, those of the other go on.
+  static constexpr int kBlocks = GAZE_SM90 && D <= 128 ? 2 : 1;
   static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kUnitBytes = 2 * kUnit * Rows<D>::kBytes;  // K, then V
@@ -75,18 +76,19 @@ struct Decode {
   // ---- loading ----
 
   int left;              // units of this block from this warp's next one on; ≤ 0: none
-  int page;              // of that unit, or of its token `lane`
+  int pages;             // lane i: the page of that unit's token i, or, where a unit lies within a page, of the i-th unit of this warp since turn 0
+  int turn;              // which of those is next
   int load_stage;
   uint32_t bad_stages;   // loaded with a bad page
 
-  __device__ __forceinline__ void fetch_page() {
-    page = 0;
-    if (left <= 0) return;
+  __device__ __forceinline__ void fetch_pages() {
+    pages = turn = 0;
     const Cursor &c = load_cursor();
-    int token = (c.r.first + c.unit) * kUnit;
-    if (p.page_size % kUnit != 0) token += lane;
-    if (token >= c.r.keys || (p.page_size % kUnit != 0 && lane >= kUnit)) return;
-    page = p.block_tables[c.b * p.table_row + (page_shift >= 0 ? token >> page_shift : token / p.page_size)];
+    const bool whole = p.page_size % kUnit == 0;
+    if (whole ? left <= lane * S::kWarps : left <= 0 || lane >= kUnit) return;
+    const int64_t token = (int64_t)(c.r.first + c.unit) * kUnit + lane * (whole ? S::kWarps * kUnit : 1);
+    if (token >= c.r.keys) return;
+    pages = p.block_tables[c.b * p.table_row + (page_shift >= 0 ? (int)token >> page_shift : (int)token / p.page_size)];
   }
 
   // load starts the copies of the next unit into the next stage, always as one group.
@@ -98,6 +100,7 @@ struct Decode {
       Cursor &c = load_cursor();
       const int token0 = (c.r.first + c.unit) * kUnit, low = low_of(c.r), high = c.r.keys, head = c.head;
       const bool whole = p.page_size % kUnit == 0;  // a unit lies within a page
+      const int page = whole ? __shfl_sync(~0u, pages, turn) : pages, from = c.unit;
       const bool used = whole ? token0 < high : lane < kUnit && token0 + lane < high && token0 + lane >= low;
       const bool wrong = used && (page < 0 || page >= p.pages);
       if (wrong) report(p.fault, p.op, FAULT_PAGE, c.b, page, p.pages);
@@ -111,14 +114,14 @@ struct Decode {
         copy_unit(ring, k + page * p.k_page + slot * p.k_token, p.k_token);
         copy_unit(ring + kUnit * R::kBytes, v + page * p.v_page + slot * p.v_token, p.v_token);
       } else {
-        copy_rows(ring, k, p.k_page, p.k_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
-        copy_rows(ring + kUnit * R::kBytes, v, p.v_page, p.v_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
+        copy_rows(ring, k, page, p.k_page, p.k_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
+        copy_rows(ring + kUnit * R::kBytes, v, page, p.v_page, p.v_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
       }
       left -= S::kWarps;
       __syncwarp();
-      if (lane == 0 && left > 0) c.advance(p, S::kWarps);
+      if (lane == 0 && left > 0) c.advance(p, group, S::kWarps);
       __syncwarp();
-      fetch_page();
+      if (!whole || ++turn == 32 || c.unit != from + S::kWarps) fetch_pages();  // the last: another segment
     }
     cp_commit();
   }
@@ -148,7 +151,7 @@ struct Decode {
   }
 
   // copy_rows copies rows [low, high) of 16 tokens in any pages and zeroes the others, which are not read.
-  __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int64_t page_stride, int64_t token_stride, int slot, bool whole, bool aligned,
+  __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int page, int64_t page_stride, int64_t token_stride, int slot, bool whole, bool aligned,
                                             int low, int high) const {
 #pragma unroll 1
     for (int e = lane; e < kUnitPieces; e += 32) {
@@ -189,11 +192,13 @@ struct Decode {
     }
   }
 
+  // store_query puts it into shared memory. A negative scale becomes positive with q negated, so that the largest score has the largest exponent.
   __device__ __forceinline__ void store_query(const uint4 (&x)[kQueryPieces]) const {
 #pragma unroll
     for (int n = 0; n < kQueryPieces; n++) {
       const int e = n * S::kThreads + tid;
-      if (e < kRows * R::kPieces) *reinterpret_cast<uint4 *>(smem + S::kQuery + R::at(e / R::kPieces, e % R::kPieces)) = x[n];
+      if (e < kRows * R::kPieces)
+        *reinterpret_cast<uint4 *>(smem + S::kQuery + R::at(e / R::kPieces, e % R::kPieces)) = make_uint4(x[n].x ^ sign, x[n].y ^ sign, x[n].z ^ sign, x[n].w ^ sign);
     }
   }
 
@@ -213,7 +218,11 @@ struct Decode {
 
   // ---- a unit ----
 
-  float scale;  // bmm1 · log2(e)
+  // Scores and maxima are kept as they come, without the scale: at large ones the product's rounding is worse than a factor of e, while
+  // the difference of two that matter is small and exact.
+  float scale;    // |bmm1| · log2(e)
+  float natural;  // |bmm1|
+  uint32_t sign;  // flips both halves of a word of q where bmm1 is negative
   float acc[kSteps][Tiles][4];
   float m[Tiles][2], l[Tiles][2];
 
@@ -283,10 +292,6 @@ struct Decode {
     if (Tiles == 1)
 #pragma unroll
       for (int i = 0; i < 4; i++) s[0][i] += s2[i];
-#pragma unroll
-    for (int n = 0; n < Tiles; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) s[n][i] *= scale;
 
     // Units whose tokens some row does not see.
     const bool edge = token0 + kUnit > keys - rows + (masks != nullptr ? 0 : query0 + 1) ||
@@ -330,11 +335,13 @@ struct Decode {
     uint32_t pt[Tiles][2];
 #pragma unroll
     for (int n = 0; n < Tiles; n++) {
-      const float m0 = m[n][0] == -GAZE_INF ? 0.0f : m[n][0], m1 = m[n][1] == -GAZE_INF ? 0.0f : m[n][1];
-      s[n][0] = exp2_approx(s[n][0] - m0);
-      s[n][1] = exp2_approx(s[n][1] - m1);
-      s[n][2] = exp2_approx(s[n][2] - m0);
-      s[n][3] = exp2_approx(s[n][3] - m1);
+      // Without a key so far all are -inf, and weigh 0 whatever the scale.
+      const bool none0 = m[n][0] == -GAZE_INF, none1 = m[n][1] == -GAZE_INF;
+      const float m0 = none0 ? 0.0f : m[n][0], m1 = none1 ? 0.0f : m[n][1], scale0 = none0 ? 1.0f : scale, scale1 = none1 ? 1.0f : scale;
+      s[n][0] = exp2_approx((s[n][0] - m0) * scale0);
+      s[n][1] = exp2_approx((s[n][1] - m1) * scale1);
+      s[n][2] = exp2_approx((s[n][2] - m0) * scale0);
+      s[n][3] = exp2_approx((s[n][3] - m1) * scale1);
       l[n][0] += s[n][0] + s[n][2];
       l[n][1] += s[n][1] + s[n][3];
       pt[n][0] = movmatrix_trans(pack<T>(s[n][0], s[n][1]));
@@ -382,8 +389,8 @@ struct Decode {
     }
   }
 
-  // weight is exp2(m - top), and 1 for the top itself, -inf too: what has no key yet is 0 already, and a NaN must stay one.
-  static __device__ __forceinline__ float weight(float m, float top) { return m == top ? 1.0f : exp2_approx(m - top); }
+  // weight is that of maximum m beside `top`, and 1 for the top itself, -inf too: what has no key yet is 0 already, and a NaN must stay one.
+  __device__ __forceinline__ float weight(float m, float top) const { return m == top ? 1.0f : exp2_approx((m - top) * scale); }
 
   // ---- the end of a segment ----
 
@@ -394,17 +401,22 @@ struct Decode {
   __device__ __forceinline__ void finish(const Cursor &c, int row, int d, float2 o, float top, float sum) const {
     const int r = row0 + row, h = c.head * group + r % group;
     const int64_t at = (c.r.row0 + r / group) * p.q_heads + h;
-    float lse2 = -GAZE_INF;
+    float lse2 = -GAZE_INF, top2 = 0;
     bool empty = sum < 0;
     if (!empty) {
-      const float sink = p.sinks != nullptr ? p.sinks[h] * kLog2e : -GAZE_INF;
-      if (sink > top) {
-        const float f = exp2_approx(top - sink);
-        o.x *= f, o.y *= f;
-        sum = sum * f + 1.0f;
-        top = sink;
-      } else if (p.sinks != nullptr) {
-        sum += top == -GAZE_INF ? 0.0f : exp2_approx(sink - top);
+      top2 = top * scale;
+      if (p.sinks != nullptr) {
+        const float sink = p.sinks[h];
+        const float none = sink > top ? GAZE_INF : -GAZE_INF;
+        const float over = top == -GAZE_INF ? none : fmaf(-top, natural, sink) * kLog2e;  // the sink's logit over the top one, base 2
+        if (over > 0) {
+          const float f = exp2_approx(-over);
+          o.x *= f, o.y *= f;
+          sum = sum * f + 1.0f;
+          top2 = sink * kLog2e;
+        } else {
+          sum += exp2_approx(over);
+        }
       }
       empty = sum == 0;
     }
@@ -413,7 +425,7 @@ struct Decode {
     } else {
       const float c2 = (p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale) / sum;
       o.x *= c2, o.y *= c2;
-      lse2 = top + log2f(sum);
+      lse2 = top2 + log2f(sum);
     }
     reinterpret_cast<uint32_t *>(p.out)[(at * D + d) / 2] = pack<T>(o.x, o.y);
     if (d == 0) {
@@ -491,21 +503,21 @@ struct Decode {
   // last_to_arrive tells whether all other blocks of the segment, `parts` in all, have written theirs; `first` is the first of them.
   __device__ __forceinline__ bool last_to_arrive(int first, int parts) const {
     int *last = reinterpret_cast<int *>(smem + S::kBytes - 16);
-    __threadfence();
     __syncthreads();
-    if (tid == 0) {
+    if (tid == 0) {  // its fences stand for the block, which the barriers order before and after
+      __threadfence();
       *last = atomicAdd(&p.counters[first], 1u) == (uint32_t)parts - 1;
       if (*last) p.counters[first] = 0;
+      __threadfence();
     }
     __syncthreads();
-    __threadfence();
     return *last;
   }
 
   // merge adds up the partial results of a segment's blocks, in their order. The first block's stands at slot0, those of the others,
   // whose first segment it is, at twice their number.
   __device__ __forceinline__ void merge(const Cursor &c, int first, int parts, int slot0) const {
-    constexpr int kBatch = 8;  // loads in flight
+    constexpr int kBatch = 16;  // loads in flight
 #pragma unroll 1
     for (int e = tid; e < valid * (D / 4); e += S::kThreads) {
       const int row = e / (D / 4), d = e % (D / 4) * 4;
@@ -547,8 +559,12 @@ struct Decode {
   // ---- the whole ----
 
   __device__ __forceinline__ void run() {
-    scale = (p.bmm1_scale_at != nullptr ? *p.bmm1_scale_at : p.bmm1_scale) * kLog2e;
-    const int count = make_plan<S::kThreads>(p, p.min_units > 0 ? p.min_units : S::kWarps / 2, shared_plan());
+    const float bmm1 = p.bmm1_scale_at != nullptr ? *p.bmm1_scale_at : p.bmm1_scale;
+    sign = bmm1 < 0 ? 0x80008000u : 0;
+    natural = fabsf(bmm1);
+    scale = natural * kLog2e;
+    if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    const int count = make_plan<S::kThreads>(p, group, p.min_units > 0 ? p.min_units : S::kWarps, shared_plan());
     if (count == 0) return;
 
     left = count - warp;
@@ -556,10 +572,10 @@ struct Decode {
     load_stage = 0;
     if (lane == 0) {
       load_cursor() = shared_plan().at;
-      if (left > 0) load_cursor().advance(p, warp);
+      if (left > 0) load_cursor().advance(p, group, warp);
     }
     __syncwarp();
-    fetch_page();
+    fetch_pages();
 #pragma unroll 1
     for (int i = 0; i < S::kStages; i++) load();
     uint4 q[kQueryPieces];
@@ -567,7 +583,7 @@ struct Decode {
     store_query(q);
     if (tid == 0) {
       cursor(0) = cursor(1) = shared_plan().at;
-      cursor(1).advance(p, min(cursor(0).r.units - cursor(0).unit, count));
+      cursor(1).advance(p, group, min(cursor(0).r.units - cursor(0).unit, count));
     }
     __syncthreads();
 
@@ -594,7 +610,7 @@ struct Decode {
         const Cursor &next = cursor(at == 2 ? 0 : at + 1);
         Cursor &then = cursor(at == 0 ? 2 : at - 1);
         then = next;
-        if (done + here + next.r.units < count) then.advance(p, next.r.units);
+        if (done + here + next.r.units < count) then.advance(p, group, next.r.units);
       }
       const Plan plan = shared_plan().plan;
       const int64_t begin = shared_plan().begin + done - c.unit;  // of the segment

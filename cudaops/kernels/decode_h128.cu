@@ -1,7 +1,7 @@
 #include "decode.cuh"
 
 typedef gaze::DecodeShape<128> Shape;
-static_assert(LAUNCH_FACTS(DECODE_128).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles), "launch.h");
+static_assert(LAUNCH_FACTS(DECODE_128).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles, Shape::kBlocks), "launch.h");
 
-KERNEL(decode_h128_bf16_kvbf16, DecodeParams, Shape::kThreads, 1) { gaze::decode<gaze::bf16, 128>(p); }
-KERNEL(decode_h128_f16_kvf16, DecodeParams, Shape::kThreads, 1) { gaze::decode<gaze::f16, 128>(p); }
+KERNEL(decode_h128_bf16_kvbf16, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::bf16, 128>(p); }
+KERNEL(decode_h128_f16_kvf16, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::f16, 128>(p); }

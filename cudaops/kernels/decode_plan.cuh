@@ -22,8 +22,8 @@ struct Request {
   __device__ __forceinline__ int64_t all_units(int kv_heads) const { return (int64_t)kv_heads * tiles * units; }
 };
 
-// load_request reads and judges request b; `blame` reports what is wrong with it.
-__device__ __forceinline__ Request load_request(const DecodeParams &p, int b, bool blame) {
+// load_request reads and judges request b; `blame` reports what is wrong with it. group is G.
+__device__ __forceinline__ Request load_request(const DecodeParams &p, int group, int b, bool blame) {
   Request r;
   r.keys = p.seq_lens[b];
   r.bad = false;
@@ -59,7 +59,7 @@ __device__ __forceinline__ Request load_request(const DecodeParams &p, int b, bo
   r.first = 0;
   if (p.window_left >= 0) r.first = (int)(max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left) / kUnit);
   r.units = max(1, (r.keys + kUnit - 1) / kUnit - r.first);
-  r.tiles = (r.rows * (p.q_heads / p.kv_heads) + p.tile_rows - 1) / p.tile_rows;
+  r.tiles = (r.rows * group + p.tile_rows - 1) >> (31 - __clz(p.tile_rows));
   return r;
 }
 
@@ -72,7 +72,7 @@ struct Cursor {
   Request r;
 
   // advance moves on by n units. Past the end of the line it stands on request B.
-  __device__ __forceinline__ void advance(const DecodeParams &p, int n) {
+  __device__ __forceinline__ void advance(const DecodeParams &p, int group, int n) {
     unit += n;
     while (b < p.batch && unit >= r.units) {
       unit -= r.units;
@@ -81,7 +81,7 @@ struct Cursor {
       if (++head < p.kv_heads) continue;
       head = 0;
       do {
-        if (++b < p.batch) r = load_request(p, b, false);
+        if (++b < p.batch) r = load_request(p, group, b, false);
       } while (b < p.batch && r.tiles == 0);
     }
   }
@@ -122,7 +122,7 @@ struct PlanShared {
 // make_plan is one scan over the requests' lengths by the whole block. It gives the number of units of this block's run, 0 for none.
 // Block 0 reports faults.
 template <int Threads>
-__device__ __forceinline__ int make_plan(const DecodeParams &p, int min_units, PlanShared &s) {
+__device__ __forceinline__ int make_plan(const DecodeParams &p, int group, int min_units, PlanShared &s) {
   constexpr int kWarps = Threads / 32;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const bool blame = blockIdx.x == 0;
@@ -130,7 +130,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int min_units, P
   const int from = (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
   int64_t units = 0, segments = 0;
   for (int b = from; b < to; b++) {
-    const Request r = load_request(p, b, blame);
+    const Request r = load_request(p, group, b, blame);
     units += r.all_units(p.kv_heads);
     segments += (int64_t)p.kv_heads * r.tiles;
   }
@@ -166,7 +166,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int min_units, P
   const int64_t begin = plan.begin_of(blockIdx.x), end = plan.begin_of(blockIdx.x + 1);
   if (begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
     for (int b = from;; b++) {
-      const Request r = load_request(p, b, false);
+      const Request r = load_request(p, group, b, false);
       const int64_t n = r.all_units(p.kv_heads);
       if (begin >= before + n) {
         before += n;

@@ -55,8 +55,8 @@ struct alignas(sizeof(P) % 64 == 0 ? 64 : 8) Aligned : P {};
 namespace gaze {
 
 struct LaunchFacts {
-  int threads, shared, more;
-  constexpr bool are(int t, int s, int m) const { return threads == t && shared == s && more == m; }
+  int threads, shared, rows, blocks;
+  constexpr bool are(int t, int s, int r, int b) const { return threads == t && shared == s && rows == r && blocks == b; }
 };
 
 constexpr float kLog2e = 1.4426950408889634f;

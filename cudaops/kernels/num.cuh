@@ -64,23 +64,18 @@ __device__ __forceinline__ float2 unpack<bf16>(uint32_t x) {
   return __bfloat1622float2(*reinterpret_cast<__nv_bfloat162 *>(&x));
 }
 
-// exponent is the mask of a 16-bit type's exponent field: all ones there mean infinity or NaN.
+// kExponentOne is the lowest bit of a 16-bit type's exponent field.
 template <class T>
-struct Exponent;
+constexpr uint32_t kExponentOne = 0;
 template <>
-struct Exponent<f16> {
-  static constexpr uint32_t mask = 0x7c00;
-};
+constexpr uint32_t kExponentOne<f16> = 0x0400;
 template <>
-struct Exponent<bf16> {
-  static constexpr uint32_t mask = 0x7f80;
-};
+constexpr uint32_t kExponentOne<bf16> = 0x0080;
 
-// nonfinite tells whether either half of a word is an infinity or a NaN.
-template <class T>
-__device__ __forceinline__ bool nonfinite(uint32_t pair) {
-  constexpr uint32_t m = Exponent<T>::mask;
-  return (pair & m) == m || (pair >> 16 & m) == m;
+// nonfinite tells whether any half of these words is an infinity or a NaN: all ones in the exponent, which one more carries into the sign.
+template <class T, class... Words>
+__device__ __forceinline__ bool nonfinite(Words... words) {
+  return ((((words & 0x7fff7fffu) + kExponentOne<T> * 0x10001u) | ...) & 0x80008000u) != 0;
 }
 
 }  // namespace gaze

@@ -178,9 +178,11 @@ struct Prefill {
         for (int n = 0; n < kCols; n++) top = fmaxf(top, fmaxf(s[i][n][2 * r], s[i][n][2 * r + 1]));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-        const float f = m[i][r] == top ? 1.0f : exp2_approx((m[i][r] - top) * scale);
+        // The same rounded product is taken off all exponents, old ones too, so that its rounding cancels out; upwards, so that weights
+        // are at most 1, below which f16 has steps half as large.
+        const float off = top == -GAZE_INF ? 0.0f : __fmul_ru(top, scale);
+        const float f = m[i][r] == top ? 1.0f : exp2_approx(__fmul_ru(m[i][r], scale) - off);
         m[i][r] = top;
-        const float off = top == -GAZE_INF ? 0.0f : top * scale;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < kCols; n++) {
@@ -262,7 +264,7 @@ struct Prefill {
         for (int n = 0; n < kDims; n++)
           *reinterpret_cast<uint32_t *>(mine + RV::at(row, n) + 4 * t) = empty ? 0 : pack<T>(acc[i][n][2 * r] * f, acc[i][n][2 * r + 1] * f);
         if (t == 0 && at < x.rows * group && x.lse_base >= 0) {
-          const float lse2 = empty ? -GAZE_INF : m[i][r] * scale + log2f(sum);
+          const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[i][r], scale) + log2f(sum);
           const int64_t e = x.lse_base + (int64_t)(at / group) * p.q_heads + x.head * group + at % group;
           if (p.lse != nullptr) p.lse[e] = lse2 * kLn2;
           if (p.lse2 != nullptr) p.lse2[e] = lse2;

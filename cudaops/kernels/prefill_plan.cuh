@@ -12,6 +12,8 @@ struct Tile {
   int b;            // request
   int head;         // KV head
   int row0;         // first row r = i·G + g
+  int query0;       // its i
+  int group0;       // and g
   int rows;         // L_b, what of it may be written
   int keys;         // S_b, 0 for bad requests
   int bad;          // its rows become 0
@@ -21,6 +23,19 @@ struct Tile {
   int64_t k_base;   // ragged: elements, of the first key of the KV head
   int64_t v_base;
   int64_t lse_base; // -1: not to be written
+};
+
+// Split tells the query row and the head of a tile's rows by a multiplication.
+struct Split {
+  const int group;  // G
+  const uint32_t inverse;
+
+  __device__ __forceinline__ explicit Split(int group) : group(group), inverse((1u << 24) / group + 1) {}
+
+  // query gives i - query0 of row n < 128 of a tile, exactly while G < 3,500 or so.
+  __device__ __forceinline__ int query(int group0, int n) const { return (group0 + n) * inverse >> 24; }
+  // head gives that row's g.
+  __device__ __forceinline__ int head(int group0, int n) const { return group0 + n - query(group0, n) * group; }
 };
 
 // Scheduler is one warp's walk over the requests.
@@ -159,6 +174,8 @@ struct Scheduler {
           const int64_t k = number - before;
           x.head = (int)(k / n);
           x.row0 = (n - 1 - (int)(k % n)) * kTileRows;
+          x.query0 = x.row0 / (p.q_heads / p.kv_heads);
+          x.group0 = x.row0 % (p.q_heads / p.kv_heads);
           if (p.block_tables == nullptr) {
             x.k_base += x.head * p.k_head;
             x.v_base += x.head * p.v_head;

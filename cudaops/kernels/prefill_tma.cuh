@@ -43,9 +43,10 @@ struct PrefillTma {
   uint8_t *const smem;
   const int tid, lane, warp;
   const int group;  // G
+  const Split split;
 
   __device__ __forceinline__ PrefillTma(const PrefillParams &p, uint8_t *smem)
-      : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), group(p.q_heads / p.kv_heads) {}
+      : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), group(p.q_heads / p.kv_heads), split(group) {}
 
   __device__ __forceinline__ uint32_t bar(int b, int i) const { return shared_address(smem + S::kBarriers) + (b + i) * 8; }
   __device__ __forceinline__ Tile &tile(int i) const { return reinterpret_cast<Tile *>(smem + S::kTiles)[i]; }
@@ -60,7 +61,7 @@ struct PrefillTma {
     __device__ __forceinline__ bool special(int block) const { return (block + 1) * S::kKeys > full; }
   };
   __device__ __forceinline__ Extent extent(const Tile &x) const {
-    const int query0 = x.row0 / group, query1 = min(x.rows - 1, (x.row0 + kTileRows - 1) / group);
+    const int query0 = x.query0, query1 = min(x.rows - 1, x.query0 + split.query(x.group0, kTileRows - 1));
     const int64_t shift = (int64_t)x.keys - x.rows;
     Extent e;
     e.end = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query1 + shift + 1)) : x.keys;
@@ -147,13 +148,12 @@ struct PrefillTma {
       const Tile &x = tile(buffer(n));
       if (x.b >= p.batch) break;
       const Extent e = extent(x);
-      const int keys = x.keys;
       for (int block = e.blocks - 1; block >= 0 && e.special(block); block--) {
         Count at = kv;
         at.n += e.blocks - 1 - block;
         barrier_wait(bar(kValueRaw, at.stage()), raw >> at.stage() & 1);
         raw ^= 1u << at.stage();
-        tidy(at.stage(), keys - block * S::kKeys, me);
+        tidy(at.stage(), max(0, e.full - block * S::kKeys), min(S::kKeys, e.end - block * S::kKeys), me);
       }
       kv.n += e.blocks;
       prepare(n + 1, next, me);
@@ -166,12 +166,12 @@ struct PrefillTma {
   __device__ __forceinline__ void prepare(uint32_t n, Scheduler &next, int me) {
     const int i = buffer(n);
     barrier_wait(bar(kTileEmpty, i), buffer_parity(n) ^ 1);
+    group_sync(kHelperGroup, S::kHelpers);  // the helpers too have done with the tile that was there
     if (me < 32) {
       next.seek(tile(i), DVO);
-      __syncwarp();
+      barrier_arrive(bar(kTileFull, i));
     }
-    group_sync(kHelperGroup, S::kHelpers);
-    if (me == 0) barrier_arrive(bar(kTileFull, i));
+    barrier_wait(bar(kTileFull, i), buffer_parity(n));
     Tile &x = tile(i);
     if (x.b >= p.batch) {
       end_rows = x.q_base;
@@ -180,13 +180,13 @@ struct PrefillTma {
     if (me < 32) next.draw();
     const T *q = static_cast<const T *>(p.q) + x.q_base;
     const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0, negative = p.scale < 0;
-    const int rows = x.keys > 0 ? x.rows * group : 0, row0 = x.row0, head = x.head * group;  // without keys q is not needed
+    const int rows = x.keys > 0 ? x.rows * group - x.row0 : 0, query0 = x.query0, group0 = x.group0, head = x.head * group;  // without keys q is not needed
     uint8_t *dst = smem + S::kQuery + i * S::kQueryBytes;
-#pragma unroll 1
+#pragma unroll 2
     for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
-      const int row = e / (DQK / 8), piece = e % (DQK / 8), r = row0 + row;
-      const bool live = r < rows;
-      const T *src = live ? q + r / group * p.q_token + (head + r % group) * p.q_head + piece * 8 : q;
+      const int row = e / (DQK / 8), piece = e % (DQK / 8);
+      const bool live = row < rows;
+      const T *src = live ? q + (query0 + split.query(group0, row)) * p.q_token + (head + split.head(group0, row)) * p.q_head + piece * 8 : q;
       uint8_t *to = dst + place(row, piece);
       if (aligned) {
         cp_async16(shared_address(to), src, live ? 16 : 0);
@@ -214,26 +214,26 @@ struct PrefillTma {
   // place is where piece c of row r stands in a tile of 128 rows: columns of 64 elements, each row's pieces permuted as the hardware does.
   static __device__ __forceinline__ uint32_t place(int r, int c) { return c / 8 * S::kHalf + r * 128 + (c % 8 ^ (r & 7)) * 16; }
 
-  // tidy makes a stage of V safe: rows from `live` on become 0, and with a causal mask those with a NaN or an infinity, which are noted.
-  __device__ __forceinline__ void tidy(int stage, int live, int me) const {
+  // tidy makes a stage of V safe: of its rows those from `end` on, which no row of q sees, become 0, and so do those of [full, end), which
+  // not every row sees, that hold a NaN or an infinity. These are noted.
+  __device__ __forceinline__ void tidy(int stage, int full, int end, int me) const {
+    constexpr int kPieces = DVO / 8;
     uint8_t *v = smem + S::kValue + stage * S::kValueBytes;
     if (me < 4) odd(stage)[me] = 0;
     group_sync(kHelperGroup, S::kHelpers);
+#pragma unroll 4
+    for (int e = full * kPieces + me; e < end * kPieces; e += S::kHelpers) {
+      const uint4 x = *reinterpret_cast<const uint4 *>(v + place(e / kPieces, e % kPieces));
+      if (nonfinite<T>(x.x, x.y, x.z, x.w)) atomicOr(&odd(stage)[e / kPieces / 32], 1u << (e / kPieces % 32));
+    }
+#pragma unroll 4
+    for (int e = end * kPieces + me; e < S::kKeys * kPieces; e += S::kHelpers)
+      *reinterpret_cast<uint4 *>(v + place(e / kPieces, e % kPieces)) = make_uint4(0, 0, 0, 0);
+    group_sync(kHelperGroup, S::kHelpers);
+    for (int row = full + me; row < end; row += S::kHelpers) {
+      if ((odd(stage)[row / 32] >> (row % 32) & 1) == 0) continue;
 #pragma unroll 1
-    for (int row = me; row < S::kKeys; row += S::kHelpers) {
-      bool clear = row >= live;
-      if (!clear && p.causal) {
-#pragma unroll 1
-        for (int c = 0; c < DVO / 8; c++) {
-          const uint4 x = *reinterpret_cast<const uint4 *>(v + place(row, c));
-          clear |= nonfinite<T>(x.x) || nonfinite<T>(x.y) || nonfinite<T>(x.z) || nonfinite<T>(x.w);
-        }
-        if (clear) atomicOr(&odd(stage)[row / 32], 1u << (row % 32));
-      }
-      if (clear) {
-#pragma unroll 1
-        for (int c = 0; c < DVO / 8; c++) *reinterpret_cast<uint4 *>(v + place(row, c)) = make_uint4(0, 0, 0, 0);
-      }
+      for (int c = 0; c < kPieces; c++) *reinterpret_cast<uint4 *>(v + place(row, c)) = make_uint4(0, 0, 0, 0);
     }
     fence_async();
     group_sync(kHelperGroup, S::kHelpers);
@@ -307,9 +307,11 @@ struct PrefillTma {
       for (int n = 0; n < kCols; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      f[r] = m[r] == top ? 1.0f : exp2_approx((m[r] - top) * scale);
+      // The same rounded product is taken off all exponents, old ones too, so that its rounding cancels out; upwards, so that weights
+      // are at most 1, below which f16 has steps half as large.
+      const float off = top == -GAZE_INF ? 0.0f : __fmul_ru(top, scale);
+      f[r] = m[r] == top ? 1.0f : exp2_approx(__fmul_ru(m[r], scale) - off);
       m[r] = top;
-      const float off = top == -GAZE_INF ? 0.0f : top * scale;
       float sum = 0;
 #pragma unroll
       for (int n = 0; n < kCols; n++) {
@@ -358,7 +360,9 @@ struct PrefillTma {
     }
   }
 
+  // release is by one lane for its warp, once all of it has read.
   __device__ __forceinline__ void release(int which, int stage) const {
+    __syncwarp();
     if (lane == 0) barrier_arrive(bar(which, stage));
   }
 
@@ -379,7 +383,7 @@ struct PrefillTma {
       const Extent e = extent(x);
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        const int64_t row = (x.row0 + rows0 + 8 * r + g) / group;
+        const int64_t row = x.query0 + split.query(x.group0, rows0 + 8 * r + g);
         limit[r] = p.causal ? (int)max((int64_t)-1, min(row + x.keys - x.rows, (int64_t)x.keys - 1)) : x.keys - 1;
         m[r] = -GAZE_INF;
         l[r] = 0;
@@ -442,7 +446,6 @@ struct PrefillTma {
         kv.n++;
       }
       finish(x, i, rows0);
-      __syncwarp();
       release(kTileEmpty, i);
     }
   }
@@ -451,7 +454,7 @@ struct PrefillTma {
   __device__ __forceinline__ void finish(const Tile &x, int i, int rows0) {
     group_sync(kConsumerGroup + consumer, 128);  // all of its products have read q
     uint8_t *q = smem + S::kQuery + i * S::kQueryBytes;
-    const int row_end = x.rows * group, head0 = x.head * group;
+    const int rows = x.rows * group - x.row0, query0 = x.query0, group0 = x.group0, head0 = x.head * group;
     const bool bad = x.bad;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -460,13 +463,13 @@ struct PrefillTma {
       sum += __shfl_xor_sync(~0u, sum, 2);
       const bool empty = bad || sum == 0;
       const float f = 1.0f / sum;
-      const int row = rows0 + 8 * r + g, at = x.row0 + row;
+      const int row = rows0 + 8 * r + g;
 #pragma unroll
       for (int d = 0; d < kDims; d++)
         *reinterpret_cast<uint32_t *>(q + place(row, d) + 4 * t) = empty ? 0 : pack<T>(acc[d][2 * r] * f, acc[d][2 * r + 1] * f);
-      if (t == 0 && at < row_end && x.lse_base >= 0) {
-        const float lse2 = empty ? -GAZE_INF : m[r] * scale + log2f(sum);
-        const int64_t to = x.lse_base + (int64_t)(at / group) * p.q_heads + head0 + at % group;
+      if (t == 0 && row < rows && x.lse_base >= 0) {
+        const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[r], scale) + log2f(sum);
+        const int64_t to = x.lse_base + (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);
         if (p.lse != nullptr) p.lse[to] = lse2 * kLn2;
         if (p.lse2 != nullptr) p.lse2[to] = lse2;
       }
@@ -474,12 +477,12 @@ struct PrefillTma {
     __syncwarp();
     T *out = static_cast<T *>(p.out) + x.o_base;
     const bool aligned = aligned16(out);
-#pragma unroll 1
+#pragma unroll 4
     for (int e = lane; e < 16 * (DVO / 8); e += 32) {
-      const int row = rows0 + e / (DVO / 8), piece = e % (DVO / 8), r = x.row0 + row;
-      if (r >= row_end) break;
+      const int row = rows0 + e / (DVO / 8), piece = e % (DVO / 8);
       const uint4 y = *reinterpret_cast<const uint4 *>(q + place(row, piece));
-      T *to = out + ((int64_t)(r / group) * p.q_heads + head0 + r % group) * DVO + piece * 8;
+      if (row >= rows) continue;
+      T *to = out + ((int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row)) * DVO + piece * 8;
       if (aligned) {
         *reinterpret_cast<uint4 *>(to) = y;
       } else {
@@ -501,7 +504,7 @@ struct PrefillTma {
         barrier_init(bar(kValueEmpty, i), 8);
         barrier_init(bar(kValueRaw, i), 1);
         barrier_init(bar(kQueryFull, i), S::kHelpers);
-        barrier_init(bar(kTileFull, i), 1);
+        barrier_init(bar(kTileFull, i), 32);
         barrier_init(bar(kTileEmpty, i), 9);
       }
       barrier_init_fence();

@@ -2,7 +2,7 @@
 import math
 import numpy as np
 
-from .attention import LAYOUTS, Cache, attend
+from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_query
 from .buffers import Failure, Run, compare
 from .device import P, launch_facts
 from .numbers import BF16, F16, F32, HALVES, LOG2E
@@ -29,7 +29,7 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
         for t in range(T):
             for h in range(hq):
                 qbuf[t * ts + h * hs : t * ts + h * hs + d] = dt.encode(q[t, h])
-        threads, shared, most = launch_facts("DECODE", d, target)
+        threads, shared, most, _ = launch_facts("DECODE", d, target)
         maxL = max(ql, default=1) if qlens is not None else L
         maxL = max_q or max(maxL, 1)
         rows = next((r for r in (8, 16, 32) if r >= min(G * maxL, most)), most)
@@ -154,6 +154,11 @@ def decode_cases():
     c["table_slice"] = dict(lens=(21, 70), table_gap=5, d=64)
     c["no_lse"] = dict(lens=(21, 70), lse=False, d=64)
     c["rounds"] = dict(lens=(400, 70), hq=4, hkv=1, rounds=3, d=64)
+    far = dict(values=far_keys, values_q=far_query, c1=1.25, hq=4, d=64)
+    for dt in HALVES:
+        c[f"far_scores/{dt.name}"] = dict(far, dt=dt, lens=(300, 37, 2))
+    c["far_scores/d=128"] = dict(far, d=128, lens=(700, 20), L=3)
+    c["far_scores/sinks"] = dict(far, lens=(300, 37, 2), sinks=(FAR + 2, FAR - 1, FAR + 40, FAR + 300))
     c["large_scores"] = dict(lens=(90, 17), L=2, c1=40.0, d=64, hq=4, dt=F16)
 
     def plant(where, what):

@@ -2,7 +2,7 @@
 import math
 import numpy as np
 
-from .attention import LAYOUTS, Cache, attend
+from .attention import LAYOUTS, Cache, attend, far_keys, far_query
 from .buffers import Failure, Run, compare
 from .device import P, launch_facts
 from .numbers import BF16, F32, HALVES, LOG2E
@@ -27,7 +27,7 @@ def tma_maps(dev, p, dt, d, dv):
 
 def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(70,), hq=8, hkv=2, page=16, layout="hnd", causal=True, scale=None, q_gap=0,
                  kv_gap=0, extra_rows=0, extra_kv=0, offsets=0, gap=0, stats=False, max_q=None, max_kv=None, grid=None, values=None, break_it=None,
-                 expect=None, rounds=1, table_gap=0, tma=False):
+                 expect=None, rounds=1, table_gap=0, tma=False, values_q=None):
     """page 0: ragged keys. offsets: bytes of explicit batch offsets, with `gap` unused rows before each request."""
     run = Run(dev, rng)
     try:
@@ -39,6 +39,8 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         T = sum(qlens) + (gap * B if offsets else 0) + extra_rows
         ts = hq * d + q_gap
         q = [dt.round(rng.standard_normal((n, hq, d))) for n in qlens]
+        if values_q:
+            q = [values_q(x) for x in q]
         qbuf = np.zeros(max(1, T * ts), dt.store)
         qbuf.view(np.uint8)[:] = 0xFF
         for b in range(B):
@@ -93,7 +95,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
             bad = break_it(dict(run=run, p=p, ql=ql, kl=kl, offs=offs, cache=c if page else None)) or set()
         if tma and not tma_maps(dev, p, dt, d, dv):
             return None
-        threads, shared, _ = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
+        threads, shared, _, _ = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
         name = f"prefill_h{d}{'' if d == dv else 'x%d' % dv}_{dt.name}{'_tma' * tma}_{target}"
         for _ in range(rounds):
             dev.launch(name, (grid or dev.sms,), threads, shared, p)
@@ -168,6 +170,8 @@ def prefill_cases():
                     k[0][j], v[0][j] = what, what
                 return k, v
             return f
+        for dt in HALVES:
+            c[f"far_scores/{dt.name}{t}"] = dict(dt=dt, qlens=(9, 150), lens=(300, 200), page=page, hq=4, d=64, scale=1.25, values=far_keys, values_q=far_query)
         c["hidden_nan" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(38))
         c["hidden_nan/long" + t] = dict(qlens=(150, 9), lens=(150, 9), page=page, hq=4, d=128, values=nan_tail(100))
         c["hidden_inf" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(30, math.inf))

@@ -74,9 +74,9 @@ def time_decode(dev, args):
         read = lens.clamp(max=w + 1) if w >= 0 else lens
         nbytes = 2 * int(read.sum()) * hk * d * 2 + 2 * q.numel() * 2
         dl = lens.cuda()
-        threads, shared, most = launch_facts("DECODE", d, args.target)
+        threads, shared, most, per_sm = launch_facts("DECODE", d, args.target)
         rows = next((r for r in (8, 16, 32) if r >= min(hq // hk * L, most)), most)
-        grid = args.blocks * dev.sms
+        grid = (args.blocks or per_sm) * dev.sms
         ws, counters, fault = torch.full((2 * grid * rows * (d + 2),), float("nan"), device="cuda"), words(grid), words(8)
         p = P["DecodeParams"]()
         p.q, p.k, p.v = q.data_ptr(), kv.data_ptr(), kv.data_ptr() + hk * ps * d * 2
@@ -147,7 +147,7 @@ def time_prefill(dev, args, tma=False):
         p.q, p.q_lens, p.kv_lens, p.out, p.counters, p.fault = (x.data_ptr() for x in (q, ql, kl, out, counters, fault))
         p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = hq * d, d, b * nq, 1 / math.sqrt(d), b, hq, hk
         p.max_q_len, p.max_kv_len, p.causal = nq, nk, int(causal)
-        threads, shared, per_sm = launch_facts("PREFILL" + "_TMA" * tma, d, args.target)
+        threads, shared, _, per_sm = launch_facts("PREFILL" + "_TMA" * tma, d, args.target)
         symbol = f"prefill_h{d}_bf16{'_tma' * tma}_{args.target}"
         if tma:
             assert tma_maps(dev, p, BF16, d, d)

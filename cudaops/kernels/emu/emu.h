@@ -245,6 +245,11 @@ inline int __float_as_int(float x) { return (int)__float_as_uint(x); }
 inline float __int_as_float(int x) { return __uint_as_float((unsigned)x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline float __fmul_ru(float a, float b) {
+  const double x = (double)a * b;  // exact
+  const float y = (float)x;
+  return y < x ? nextafterf(y, INFINITY) : y;
+}
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
