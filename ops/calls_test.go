@@ -188,3 +188,13 @@ func TestCallHookNames(t *testing.T) {
 		t.Errorf("block_tables %v", got)
 	}
 }
+
+func ExampleSetCallHook() {
+	ops.SetCallHook(func(c ops.CallInfo) { fmt.Println(c) })
+	defer ops.SetCallHook(nil)
+	ids, table := tensor.New(tensor.WithShape(3), tensor.WithBacking([]int32{2, 0, 1})), tensor.New(tensor.WithShape(4, 8), tensor.Of(tensor.Float32))
+	if err := ops.Embed(ids, table, tensor.New(tensor.WithShape(3, 8), tensor.Of(tensor.Float32))); err != nil {
+		fmt.Println(err)
+	}
+	// Output: embedding on cpu: ids int32[3] {2 0 1}, weight float32[4 8], out float32[3 8]
+}

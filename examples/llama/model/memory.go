@@ -28,12 +28,9 @@ func Estimate(f *gguf.File, h HParams, c Config) Memory {
 		m.Weights = add(m.Weights, n)
 	}
 	m.Cache = bytes(2*ops.DTypeOf(c.KV).Size(), h.Layers, h.KVHeads, h.HeadDim, c.PageSize, c.Pages())
-	for _, n := range buckets {
-		if n < c.Requests {
-			m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: n}))
-		}
+	for _, n := range c.singles() {
+		m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: n}))
 	}
-	m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: c.Requests, requests: c.Requests}))
 	for _, n := range c.prompts() {
 		m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: 1, packed: true}))
 		if c.Requests > 1 {

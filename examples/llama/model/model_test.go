@@ -369,11 +369,9 @@ func TestEstimate(t *testing.T) {
 			if need.Weights != int64(weights) || need.Cache != int64(m.Cache().Config().Bytes()) {
 				t.Errorf("%s: %+v, want %d bytes of weights and %d of cache", name, need, weights, m.Cache().Config().Bytes())
 			}
-			for _, n := range append(slices.Clone(buckets), requests) { // make every graph
-				if n <= requests {
-					if _, err := m.stage(shape{rows: n, requests: n}); err != nil {
-						t.Fatal(err)
-					}
+			for _, n := range c.singles() { // make every graph
+				if _, err := m.stage(shape{rows: n, requests: n}); err != nil {
+					t.Fatal(err)
 				}
 			}
 			for _, rows := range c.prompts() {
@@ -425,18 +423,24 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// A few graphs serve any number of requests, with a third of their rows empty at most.
 func TestBuckets(t *testing.T) {
-	for requests := 1; requests < 100; requests++ {
+	for requests := 1; requests < 300; requests++ {
 		c := config(requests, 8)
+		sizes := map[int]bool{}
 		for n := 1; n <= requests; n++ {
 			parts := make([]Part, n)
 			for i := range parts {
 				parts[i] = Part{new(graph.Sequence), make([]int32, 1)}
 			}
 			sh, err := c.fit(parts)
-			if err != nil || sh.packed || sh.rows != sh.requests || sh.rows < n || sh.rows > requests || n <= 64 && 2*sh.rows > 3*n+1 {
+			if err != nil || sh.packed || sh.rows != sh.requests || sh.rows < n || sh.rows > requests || 2*sh.rows > 3*n {
 				t.Fatalf("%d of %d requests: a graph for %+v, %v", n, requests, sh, err)
 			}
+			sizes[sh.rows] = true
+		}
+		if len(sizes) > 17 {
+			t.Fatalf("%d requests: %d graphs", requests, len(sizes))
 		}
 	}
 }

@@ -18,12 +18,9 @@ type shape struct {
 	packed   bool // several tokens of each; else one, and as many rows as requests
 }
 
-// Rows of the graphs for prompts, and requests of those for single tokens. Rows without a token cost as much as others, and every
-// graph some memory, so there are a few of each.
-var (
-	chunks  = []int{256, 64, 16}
-	buckets = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}
-)
+// chunks are rows of the graphs for prompts, beside the largest. Rows without a token cost as much as others, and every graph some
+// memory, so there are a few.
+var chunks = []int{256, 64, 16}
 
 // prompts are the rows of the graphs for prompts, the largest first.
 func (c Config) prompts() []int {
@@ -47,12 +44,22 @@ func (c Config) piece(n int) int {
 	return min(n, sizes[len(sizes)-1])
 }
 
+// singles are the requests of the graphs for single tokens: powers of two and what is halfway between them.
+func (c Config) singles() (sizes []int) {
+	for n := 1; n < c.Requests; n *= 2 {
+		sizes = append(sizes, n)
+		if half := n + n/2; n > 1 && half < c.Requests {
+			sizes = append(sizes, half)
+		}
+	}
+	return append(sizes, c.Requests)
+}
+
 // bucket is the smallest number of requests with a graph that holds n.
 func (c Config) bucket(n int) int {
-	if i, _ := slices.BinarySearch(buckets, n); i < len(buckets) {
-		n = buckets[i]
-	}
-	return min(n, c.Requests)
+	sizes := c.singles()
+	i, _ := slices.BinarySearch(sizes, n)
+	return sizes[i]
 }
 
 // fit chooses the graph for a step.
