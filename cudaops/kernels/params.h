@@ -37,7 +37,7 @@ enum FaultReason {
   FAULT_OFFSET_STATS = 16
 };
 
-// decode_h{D}_{q}_kv{kv}: paged decode attention. Grid: one block per multiprocessor, or fewer; `decode_threads` threads; the kernel's
+// decode_h{D}_{q}_kv{kv}: paged decode attention. Grid: any, best as many blocks a multiprocessor as launch.h says; `decode_threads` threads; the kernel's
 // dynamic shared memory. launch.h has the numbers.
 //
 // The rows that share a KV head, r = i·G + g for query row i and head g of the group, are cut into tiles of tile_rows.
