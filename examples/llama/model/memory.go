@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gaze-ml/gaze/examples/llama/gguf"
 	"github.com/gaze-ml/gaze/ops"
@@ -31,10 +32,9 @@ func Estimate(f *gguf.File, h HParams, c Config) Memory {
 	for _, n := range c.singles() {
 		m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: n}))
 	}
-	for _, n := range c.prompts() {
-		m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: 1, packed: true}))
-		if c.Requests > 1 {
-			m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: c.Requests, packed: true}))
+	for _, requests := range slices.Compact([]int{1, c.Requests}) {
+		for _, n := range c.prompts(requests) {
+			m.Buffers = add(m.Buffers, c.buffers(h, shape{rows: n, requests: requests, packed: true}))
 		}
 	}
 	return m

@@ -374,8 +374,8 @@ func TestEstimate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, rows := range c.prompts() {
-				for _, n := range []int{1, requests} {
+			for _, n := range []int{1, requests} {
+				for _, rows := range c.prompts(n) {
 					if _, err := m.stage(shape{rows, n, true}); err != nil {
 						t.Fatal(err)
 					}
@@ -408,7 +408,7 @@ func TestPieces(t *testing.T) {
 	for _, chunk := range []int{1, 5, 16, 100, 256, 1000} {
 		c := config(1, 8)
 		c.Chunk = chunk
-		sizes := c.prompts()
+		sizes := c.prompts(1)
 		smallest := sizes[len(sizes)-1]
 		for n := 2; n < 2000; n++ {
 			rows := c.piece(n)

@@ -18,14 +18,20 @@ type shape struct {
 	packed   bool // several tokens of each; else one, and as many rows as requests
 }
 
-// chunks are rows of the graphs for prompts, beside the largest. Rows without a token cost as much as others, and every graph some
-// memory, so there are a few.
-var chunks = []int{256, 64, 16}
+// Rows of the graphs for prompts, beside the largest: of one prompt's pieces, and of pieces of several. Rows without a token cost as
+// much as others, and every graph some memory and time to make, so there are a few.
+var (
+	chunks = []int{256, 64, 16}
+	packs  = []int{256, 128, 64, 32, 16}
+)
 
-// prompts are the rows of the graphs for prompts, the largest first.
-func (c Config) prompts() []int {
-	sizes := []int{c.Chunk}
-	for _, n := range chunks {
+// prompts are the rows of the graphs for pieces of so many prompts, the largest first.
+func (c Config) prompts(requests int) []int {
+	sizes, smaller := []int{c.Chunk}, chunks
+	if requests > 1 {
+		smaller = packs
+	}
+	for _, n := range smaller {
 		if n < c.Chunk {
 			sizes = append(sizes, n)
 		}
@@ -35,7 +41,7 @@ func (c Config) prompts() []int {
 
 // piece is the largest graph's rows of which n tokens fill more than three quarters, else the smallest's, but no more than n.
 func (c Config) piece(n int) int {
-	sizes := c.prompts()
+	sizes := c.prompts(1)
 	for _, rows := range sizes {
 		if 4*n > 3*rows {
 			return min(n, rows)
@@ -85,16 +91,16 @@ func (c Config) fit(parts []Part) (shape, error) {
 	if rows > c.Chunk {
 		return shape{}, refuse("tokens", rows, c.Chunk)
 	}
+	requests := c.Requests
+	if len(parts) == 1 {
+		requests = 1
+	}
 	size := c.Chunk
-	for _, n := range c.prompts() {
+	for _, n := range c.prompts(requests) {
 		if n < rows {
 			break
 		}
 		size = n
-	}
-	requests := c.Requests
-	if len(parts) == 1 {
-		requests = 1
 	}
 	return shape{rows: size, requests: requests, packed: true}, nil
 }
