@@ -86,6 +86,7 @@ type diff struct {
 // add compares one element; bad says what is wrong with it, if anything.
 func (d *diff) add(index int, got, want, bound float64, dt attn.DType) {
 	d.compared++
+	exact := want
 	if f := &formats[dt]; math.Abs(want) > f.max { // overflows or saturates
 		want = f.round(want)
 	}
@@ -93,7 +94,11 @@ func (d *diff) add(index int, got, want, bound float64, dt attn.DType) {
 	switch {
 	case math.IsNaN(want) != math.IsNaN(got), math.IsInf(want, 0) && got != want, math.IsInf(got, 0) && got != want:
 		ratio, d.positionBad = math.Inf(1), true
-	case math.IsNaN(want) || math.IsInf(want, 0):
+	case math.IsNaN(want):
+	case math.IsInf(want, 0): // rightly so: no error, but part of the output that errors are held against
+		if !math.IsInf(exact, 0) {
+			d.den += exact * exact
+		}
 	default:
 		e := math.Abs(got - want)
 		ratio = e / bound
