@@ -79,6 +79,7 @@ gpu-test: gpu-test-binary ## run them; without a GPU that is a failure
 .PHONY: race
 race: ## the concurrent parts under the race detector
 	$(GO) test -race ./internal/cpu ./ops ./graph
+	$(GO) test -race -run 'TestCPU/.*/corner/decode/concurrent' ./ops/opstest
 
 .PHONY: purego
 purego: ## the portable code paths
