@@ -14,9 +14,8 @@ type decodeParams struct {
 	BMM1Scale, BMM2Scale, OutSFScale                             float32
 	OutSFStart, OutSFColumns, Batch, QHeads, KVHeads, QLen       int32
 	MaxQLen, PageSize, MaxPages, MaxSeqLen, WindowLeft, TileRows int32
-	MinUnits                                                     int32
+	MinUnits, QType, OutType                                     int32
 	Op                                                           uint32
-	_                                                            uint32
 }
 
 type prefillParams struct {
@@ -30,9 +29,9 @@ type prefillParams struct {
 	Scale                                                                    float32
 	Batch, QHeads, KVHeads, PageSize, MaxPages, MaxQLen                      int32
 	MaxKVLen, Causal, OffsetBytesQ, OffsetBytesO, OffsetBytesK, OffsetBytesV int32
-	OffsetBytesStats, BoxRows                                                int32
+	OffsetBytesStats, BoxRows, OutType                                       int32
 	Op                                                                       uint32
-	_                                                                        [2]uint32
+	_                                                                        uint32
 }
 
 type appendParams struct {

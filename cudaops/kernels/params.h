@@ -8,6 +8,15 @@
 
 #include <stdint.h>
 
+// Element types that a kernel chooses when it runs.
+enum ElementType {
+  TYPE_NONE = 0,  // the kernel's own
+  TYPE_F16 = 1,
+  TYPE_BF16 = 2,
+  TYPE_E4M3 = 3,
+  TYPE_NVFP4 = 4  // decode's output only: e2m1 pairs in out, e4m3 scales in out_scale
+};
+
 // What a kernel found in lengths, tables, offsets or ids that it may not follow. The first finding since the host cleared the record stays.
 typedef struct {
   uint32_t reason;  // enum FaultReason, 0: none
@@ -87,8 +96,9 @@ typedef struct {
   int32_t window_left;     // -1: none
   int32_t tile_rows;       // 8, 16 or 32 (16 at most for D > 128): the least that holds G·max L, or the largest
   int32_t min_units;       // spread work so thin that a block has this many units of 16 tokens, not thinner; 0: the kernel's choice
+  int32_t q_type;          // enum ElementType of q, where the cache is e4m3
+  int32_t out_type;        // enum ElementType of out
   uint32_t op;
-  uint32_t reserved;
 } DecodeParams;
 
 // prefill_h{Dqk}[x{Dvo}]_{dtype}: attention over packed requests of varying lengths, keys paged or ragged. Grid: any number of blocks
@@ -148,8 +158,9 @@ typedef struct {
   int32_t offset_bytes_v;
   int32_t offset_bytes_stats;
   int32_t box_rows;            // tma only: paged the largest power of 2 that divides P, 128 at most; ragged 128
+  int32_t out_type;            // enum ElementType of out
   uint32_t op;
-  uint32_t reserved[2];        // to a multiple of 64 bytes
+  uint32_t reserved;           // to a multiple of 64 bytes
 } PrefillParams;
 
 // append_{rows}_{cache}: writes rows of new keys and values into a paged cache. Grid: any; 256 threads.
