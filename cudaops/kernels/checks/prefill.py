@@ -93,9 +93,10 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         bad = set()
         if break_it:
             bad = break_it(dict(run=run, p=p, ql=ql, kl=kl, offs=offs, cache=c if page else None)) or set()
-        if tma and not tma_maps(dev, p, dt, d, dv):
+        facts = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
+        if tma and (facts is None or not tma_maps(dev, p, dt, d, dv)):
             return None
-        threads, shared, _, _ = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
+        threads, shared, _, _ = facts
         name = f"prefill_h{d}{'' if d == dv else 'x%d' % dv}_{dt.name}{'_tma' * tma}_{target}"
         for _ in range(rounds):
             dev.launch(name, (grid or dev.sms,), threads, shared, p)
@@ -137,8 +138,15 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         run.done()
 
 
+DIMS = [(64, 64), (96, 96), (128, 128), (192, 192), (256, 256), (192, 128)]
+
+
 def prefill_cases():
     c = {}
+    for d, dv in DIMS:
+        for dt in HALVES:
+            c[f"dims={d}-{dv}/{dt.name}"] = dict(dt=dt, d=d, dv=dv, qlens=(37, 3, 0, 70), lens=(70, 0, 9, 70), hq=4, page=16 if dt is BF16 else 0)
+        c[f"dims={d}-{dv}/odd"] = dict(d=d, dv=dv, qlens=(21, 4), lens=(33, 16), hq=4, layout="odd", q_gap=3, page=5, causal=False)
     for dt in HALVES:
         for d in (64, 128):
             for page in (0, 16):
