@@ -64,6 +64,27 @@ __device__ __forceinline__ float2 unpack<bf16>(uint32_t x) {
   return __bfloat1622float2(*reinterpret_cast<__nv_bfloat162 *>(&x));
 }
 
+// widen_e4m3_by_bits gives the two e4m3 of a word's low half as a pair of f16, exactly: the bits shifted into place are 2⁻⁸ times the
+// value, denormals too, and 480, which 0x7f becomes, is made a NaN.
+__device__ __forceinline__ uint32_t widen_e4m3_by_bits(uint32_t x) {
+  const uint32_t apart = (x & 0xff) << 8 | (x & 0xff00) << 16, magnitude = (apart & 0x7f007f00) >> 1;
+  const uint32_t nan = (magnitude + 0x00800080) & 0x40004000, scale = 0x5c005c00;  // 256
+  const __half2 y = __hmul2(*reinterpret_cast<const __half2 *>(&magnitude), *reinterpret_cast<const __half2 *>(&scale));
+  return *reinterpret_cast<const uint32_t *>(&y) | nan >> 1 | (apart & 0x80008000);
+}
+
+// narrow_e4m3 rounds two neighbours to e4m3, the first in the low byte: to nearest even, beyond ±448 that, NaN stays NaN.
+__device__ __forceinline__ uint16_t narrow_e4m3(float lo, float hi) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(lo, hi), __NV_SATFINITE, __NV_E4M3);
+}
+
+// narrow_e2m1 rounds to e2m1, ±{0, 0.5, 1, 1.5, 2, 3, 4, 6} in four bits: to nearest even, beyond ±6 that, NaN to +6.
+__device__ __forceinline__ uint32_t narrow_e2m1(float x) {
+  const float a = fabsf(x);
+  const uint32_t code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
+  return x != x ? 7 : code | (__float_as_uint(x) >> 28 & 8);
+}
+
 // kExponentOne is the lowest bit of a 16-bit type's exponent field.
 template <class T>
 constexpr uint32_t kExponentOne = 0;

@@ -16,6 +16,16 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
+// widen_e4m3 gives four e4m3 as two pairs of f16, exactly.
+__device__ __forceinline__ void widen_e4m3(uint32_t x, uint32_t &lo, uint32_t &hi) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }" : "=r"(lo), "=r"(hi) : "r"(x));
+#else
+  lo = widen_e4m3_by_bits(x);
+  hi = widen_e4m3_by_bits(x >> 16);
+#endif
+}
+
 // d += a·b: a 16×16 (4 words a lane), b 16×8 (2 words), d 16×8 f32. Lane 4g+t holds rows g, g+8 and columns 2t, 2t+1 (and +8 for k).
 template <class T>
 __device__ __forceinline__ void mma16816(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);

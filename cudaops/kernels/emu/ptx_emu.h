@@ -13,6 +13,17 @@ inline uint32_t shared_address(const void *p) {
 
 inline float exp2_approx(float x) { return exp2f(x); }
 
+inline void widen_e4m3(uint32_t x, uint32_t &lo, uint32_t &hi) {
+#ifdef GAZE_EMU_SM90
+  const __half2_raw l = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)x, __NV_E4M3), h = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)(x >> 16), __NV_E4M3);
+  lo = l.x | (uint32_t)l.y << 16;
+  hi = h.x | (uint32_t)h.y << 16;
+#else
+  lo = widen_e4m3_by_bits(x);
+  hi = widen_e4m3_by_bits(x >> 16);
+#endif
+}
+
 template <class T>
 inline float half_of(uint32_t w, int hi) {
   uint16_t b = (uint16_t)(hi ? w >> 16 : w);
