@@ -2,7 +2,7 @@ package cudaops
 
 import "github.com/gaze-ml/gaze/internal/attn"
 
-// Append writes keys and values into a paged cache.
+// Append writes keys and values into a paged cache, and with RoPE turns keys and the query on the way.
 func (b *Backend) Append(c *attn.AppendCall) error {
 	rt := b.rt
 	k, err := rt.start(c)
@@ -29,6 +29,15 @@ func (b *Backend) Append(c *attn.AppendCall) error {
 		p.Op = opAppendRanges
 	}
 	n := c.Key.Len() + c.Value.Len()
+	if c.RoPE() {
+		p.Q, p.QOut, p.Factors = at.may("query", &c.Query), at.may("query_out", &c.QueryOut), at.may("factors", &c.Factors)
+		p.QToken, p.QHead, p.QHeads = int64(c.Query.Stride[0]), int64(c.Query.Stride[1]), int32(c.Query.Shape[1])
+		p.Rotary, p.Adjacent = int32(c.Rotary(c.Key.Shape[2])), int32(c.Pairing)
+		rt.turns.fill(&p.Turns, &c.RoPEConfig, c.Key.Shape[2])
+		if c.Query.Valid() {
+			n += c.Query.Len()
+		}
+	}
 	if at.err != nil || n == 0 {
 		return at.err
 	}

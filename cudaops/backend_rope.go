@@ -1,6 +1,7 @@
 package cudaops
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -19,7 +20,7 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 	p.X, p.Positions, p.Factors = at.need("x", &c.X), at.table("positions", &c.Positions, false), at.may("factors", &c.Factors)
 	p.Out, p.Fault, p.Op = at.need("out", &c.Out), rt.faults, opRoPE
 	p.XToken, p.XHead, p.Tokens = int64(c.X.Stride[0]), int64(c.X.Stride[1]), int64(c.X.Shape[0])
-	p.Heads, p.HeadDim, p.Rotary = int32(c.X.Shape[1]), int32(c.X.Shape[2]), int32(c.Rotary())
+	p.Heads, p.HeadDim, p.Rotary = int32(c.X.Shape[1]), int32(c.X.Shape[2]), int32(c.Rotary(c.X.Shape[2]))
 	p.Adjacent = int32(c.Pairing)
 	if at.err != nil || c.X.Len() == 0 {
 		return at.err
@@ -29,42 +30,47 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 			return err
 		}
 	}
-	rt.turns.fill(&p.Turns, c)
+	rt.turns.fill(&p.Turns, &c.RoPEConfig, c.X.Shape[2])
 	return launch(rt, k, c, rt.blocks(c.X.Len()/2, 256), 1, true, p)
+}
+
+// mostRotary is how many elements of a head the kernels can turn.
+const mostRotary = 512
+
+func (rt *Runtime) decideRoPE(c *attn.RoPECall) (*kernel, []error) {
+	return rt.decideRotary(c, key{Op: c.Op(), A: c.X.DType}, "x", c.Rotary(c.X.Shape[2]))
+}
+
+func (rt *Runtime) decideAppend(c *attn.AppendCall) (*kernel, []error) {
+	n := 0
+	if c.RoPE() {
+		n = c.Rotary(c.Key.Shape[2])
+	}
+	return rt.decideRotary(c, key{Op: c.Op(), A: c.Key.DType, B: c.KeyCache.DType}, "k and kv_cache", n)
+}
+
+func (rt *Runtime) decideRotary(c attn.Call, k key, arg string, n int) (*kernel, []error) {
+	found, why := rt.decidePlain(c, k, arg)
+	if n > mostRotary {
+		return nil, append(why, rt.unsupported(c, "rotary_dim", []string{fmt.Sprintf("%d or less", mostRotary)}, fmt.Sprint(n)))
+	}
+	return found, why
 }
 
 // turns remembers the frequencies of the last RoPE, which is nearly always the next one's.
 type turns struct {
-	rotary  int
-	base    float64
-	scaling attn.RoPEScaling
-	of      [256]float64
+	config attn.RoPEConfig
+	rotary int
+	of     [mostRotary / 2]float64
 }
 
-// fill sets dst to the turns (angle/2π) a position of every pair of the call.
-func (t *turns) fill(dst *[256]float64, c *attn.RoPECall) {
-	if r := c.Rotary(); t.rotary != r || t.base != c.Base || t.scaling != c.Scaling {
-		t.rotary, t.base, t.scaling = r, c.Base, c.Scaling
-		for i := range min(r/2, len(t.of)) {
-			t.of[i] = frequency(c, i) / (2 * math.Pi)
+// fill sets dst to the turns (angle/2π) a position of every pair of heads of size d.
+func (t *turns) fill(dst *[mostRotary / 2]float64, c *attn.RoPEConfig, d int) {
+	if n := c.Rotary(d); t.config != *c || t.rotary != n {
+		t.config, t.rotary = *c, n
+		for i := range n / 2 {
+			t.of[i] = c.Frequency(i, d) / (2 * math.Pi)
 		}
 	}
-	copy(dst[:], t.of[:min(t.rotary/2, len(t.of))])
-}
-
-// frequency is base^(-2i/R) in radians a token, stretched as RoPEScaling says: Llama 3's rule leaves wavelengths below
-// original/high_freq_factor, multiplies those above original/low_freq_factor by factor, and blends between the two.
-func frequency(c *attn.RoPECall, i int) float64 {
-	f := math.Pow(c.Base, -2*float64(i)/float64(c.Rotary()))
-	s := c.Scaling
-	switch {
-	case s == (attn.RoPEScaling{}):
-		return f
-	case s.LowFreqFactor == 0:
-		return f / s.Factor
-	}
-	turnsInContext := float64(s.OriginalContext) * f / (2 * math.Pi)
-	blend := (turnsInContext - s.LowFreqFactor) / (s.HighFreqFactor - s.LowFreqFactor)
-	blend = min(max(blend, 0), 1)
-	return f * (blend + (1-blend)/s.Factor)
+	copy(dst[:], t.of[:t.rotary/2])
 }

@@ -17,6 +17,7 @@ import (
 //	requests     [T] int32: the request of each row
 //
 // A Float8E4M3 cache stores x/scale, saturated ([WithKVScales]). Positions and requests are checked before anything is written.
+// [WithRoPE] turns keys on the way, and with [WithRotatedQuery] queries too.
 func AppendKV(kv KV[*gorgonia.Node], k, v, blockTables, positions, requests *gorgonia.Node, opts ...Option) (KV[*gorgonia.Node], error) {
 	type C = attn.AppendCall
 	return appendKV(kv, k, v, blockTables, opts,
@@ -44,6 +45,7 @@ func appendKV(kv KV[*gorgonia.Node], k, v, blockTables *gorgonia.Node, opts []Op
 	}
 	var b builder[C, *C]
 	b.proto = s.append
+	b.proto.RoPEConfig = s.rope.RoPEConfig
 	in, err := appendOperands(kv)
 	if err != nil {
 		return none, err
@@ -57,6 +59,11 @@ func appendKV(kv KV[*gorgonia.Node], k, v, blockTables *gorgonia.Node, opts []Op
 	b.need(blockTables, field("block_tables", func(c *C) *attn.Tensor { return &c.BlockTables }))
 	for i, n := range where {
 		b.need(n, at[i])
+	}
+	b.may(s.factors, field("factors", func(c *C) *attn.Tensor { return &c.Factors }))
+	if s.query != nil {
+		b.need(s.query, field("query", func(c *C) *attn.Tensor { return &c.Query }))
+		b.output("query_out", nil, func(c *C) *attn.Tensor { return &c.QueryOut })
 	}
 	after := kv
 	if after.k, err = b.build(); err != nil {
@@ -92,16 +99,47 @@ func appendOperands[T Operand](kv KV[T]) ([]operand[attn.AppendCall], error) {
 
 // WithKVScales gives the scales of a Float8E4M3 cache, which stores x/scale: k_scale, v_scale, 1 by default.
 func WithKVScales(k, v float64) Option {
-	return scalar("k_scale", []string{"append_kv"}, func(s *settings) { s.append.KScale, s.append.VScale = k, v })
+	return scalar("k_scale", onAppend, func(s *settings) { s.append.KScale, s.append.VScale = k, v })
 }
 
-// AppendArgs holds the tensors of a direct call of [Append]. Positions with Requests, or CumSeqLens with StartPositions.
+// WithRoPE makes [AppendKV] turn keys by their positions as [RoPE] does, rounded once, to the cache's dtype. [WithPairing],
+// [WithRotaryDim], [WithRoPEScaling] and [WithRoPEFactors] say how.
+func WithRoPE(base float64) Option {
+	return scalar("base", onAppend, func(s *settings) {
+		if s.rope.Base = base; base == 0 { // the call reads 0 as none
+			s.refuse("base", "a finite number above 0", "0")
+		}
+	})
+}
+
+// WithRotatedQuery makes [AppendKV] turn the queries of the same rows too, q [T,Hq,D] in the dtype of k; [RotatedQuery] names the result.
+// The query of a skipped row stays as it is.
+func WithRotatedQuery(q *gorgonia.Node) Option {
+	return node("query", q, onAppend, func(s *settings) **gorgonia.Node { return &s.query })
+}
+
+var onAppend = []string{"append_kv"}
+
+// RotatedQuery names the queries [T,Hq,D] that the append which returned this cache has turned. It must be what [AppendKV] or
+// [AppendKVRanges] returned under [WithRotatedQuery]. The append writes them in the same pass; this node only names them.
+func RotatedQuery(after KV[*gorgonia.Node]) (*gorgonia.Node, error) {
+	if i := len(after.Tensors()); i > 0 && after.k != nil {
+		if o, ok := after.k.Op().(*op[attn.AppendCall, *attn.AppendCall]); ok && len(o.out) > i {
+			return project("rotated_query", after.k, i)
+		}
+	}
+	return nil, attn.Errorf(ErrArgument, "rotated_query", "kv_cache", "what AppendKV returned WithRotatedQuery", "another cache")
+}
+
+// AppendArgs holds the tensors of a direct call of [Append]. Positions with Requests, or CumSeqLens with StartPositions. Factors, Query and
+// QueryOut go with [WithRoPE]; QueryOut is required with Query and may be it.
 type AppendArgs struct {
 	KV                         KV[*tensor.Dense]
 	Key, Value                 *tensor.Dense
 	BlockTables                *tensor.Dense
 	Positions, Requests        *tensor.Dense
 	CumSeqLens, StartPositions *tensor.Dense
+	Factors, Query, QueryOut   *tensor.Dense
 }
 
 // Append is [AppendKV] or [AppendKVRanges] on tensors, now.
@@ -111,6 +149,7 @@ func Append(a AppendArgs, opts ...Option) error {
 		return err
 	}
 	c := s.append
+	c.RoPEConfig = s.rope.RoPEConfig
 	d := direct{op: "append_kv"}
 	in, err := appendOperands(a.KV)
 	if err != nil {
@@ -124,5 +163,12 @@ func Append(a AppendArgs, opts ...Option) error {
 	d.may("requests", a.Requests, &c.Requests)
 	d.may("cum_seq_lens", a.CumSeqLens, &c.CumSeqLens)
 	d.may("start_positions", a.StartPositions, &c.StartPositions)
+	d.may("factors", a.Factors, &c.Factors)
+	if a.Query != nil {
+		d.need("query", a.Query, &c.Query)
+		d.need("query_out", a.QueryOut, &c.QueryOut)
+	} else if a.QueryOut != nil {
+		d.errs = append(d.errs, attn.Errorf(ErrArgument, d.op, "query_out", "a query with it", "no query"))
+	}
 	return d.run(&c)
 }

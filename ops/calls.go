@@ -108,25 +108,33 @@ func (a CallArg) text() string {
 // describeCall reads the fields of a call struct, so that none can be forgotten.
 func describeCall(c attn.Call, be attn.Backend) CallInfo {
 	info := CallInfo{Op: c.Op(), Backend: be.Name()}
-	v := reflect.ValueOf(c).Elem()
+	info.add(reflect.ValueOf(c).Elem())
+	return info
+}
+
+// add adds the fields of a struct, and those of structs embedded in it.
+func (c *CallInfo) add(v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Field(i)
-		if !f.CanInterface() {
+		switch {
+		case !f.CanInterface():
+			continue
+		case v.Type().Field(i).Anonymous:
+			c.add(f)
 			continue
 		}
 		name := snake(v.Type().Field(i).Name)
 		switch x := f.Interface().(type) {
 		case attn.Tensor:
 			if x.Valid() {
-				info.Args = append(info.Args, describeArg(name, &x, info.Backend))
+				c.Args = append(c.Args, describeArg(name, &x, c.Backend))
 			}
 		default:
 			if !f.IsZero() {
-				info.Args = append(info.Args, CallArg{Name: name, Scalar: x})
+				c.Args = append(c.Args, CallArg{Name: name, Scalar: x})
 			}
 		}
 	}
-	return info
 }
 
 // describeArg describes a tensor, and reads small integers where they are in the host's memory.

@@ -185,6 +185,22 @@ var directs = map[string]func(m *maker) both{
 			},
 		}
 	},
+	"Append, RoPE": func(m *maker) both {
+		how := []ops.Option{ops.WithRoPE(1e4), ops.WithPairing(ops.Adjacent), ops.WithRotaryDim(8)}
+		return both{
+			in: []*dense{m.random(f16, 5, 2, 4, 16), m.random(f16, 5, 2, 4, 16), m.random(bf16, 3, 2, 16), m.random(bf16, 3, 2, 16), table(2, 3, -1, 0, 1, 4, 2), ints(2, -1, 4), ints(0, 1, 2),
+				m.random(f32, 4), m.random(bf16, 3, 5, 16)},
+			outs: []*dense{zeros(bf16, 3, 5, 16)},
+			run: func(in, out []*dense) error {
+				return ops.Append(ops.AppendArgs{KV: ops.PairKV(in[0], in[1], ops.HND), Key: in[2], Value: in[3], BlockTables: in[4], Positions: in[5], Requests: in[6], Factors: in[7],
+					Query: in[8], QueryOut: out[0]}, how...)
+			},
+			build: func(n []*node) ([]*node, error) {
+				q, err := rotatedQuery(ops.AppendKV(ops.PairKV(n[0], n[1], ops.HND), n[2], n[3], n[4], n[5], n[6], append(how, ops.WithRoPEFactors(n[7]), ops.WithRotatedQuery(n[8]))...))
+				return []*node{q}, err
+			},
+		}
+	},
 	"RMSNormalize": func(m *maker) both {
 		return both{
 			in: []*dense{m.random(f16, 3, 32), m.random(f32, 32)}, outs: []*dense{zeros(f16, 3, 32)},
@@ -333,7 +349,7 @@ func TestDirectEqualsGraph(t *testing.T) {
 // Every tensor of a direct call, taken away, of another dtype, or of another rank, is an error and no panic, and the outputs are
 // not touched.
 func TestDirectRefuses(t *testing.T) {
-	optional := map[string][]int{"Decode": {4, 5, 6}, "Prefill, ragged": {5}, "Rotate": {2}, "Project": {2}, "RMSNormalize, residual": {1}}
+	optional := map[string][]int{"Decode": {4, 5, 6}, "Prefill, ragged": {5}, "Append, RoPE": {7}, "Rotate": {2}, "Project": {2}, "RMSNormalize, residual": {1}}
 	for name, c := range directs {
 		t.Run(name, func(t *testing.T) {
 			b := c(newMaker(t))

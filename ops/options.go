@@ -34,7 +34,7 @@ type settings struct {
 	out, outScale, lse                                   *gorgonia.Node
 	blockTables, qScale, kScale, vScale                  *gorgonia.Node
 	offsetsQ, offsetsO, offsetsK, offsetsV, offsetsStats *gorgonia.Node
-	bias, factors                                        *gorgonia.Node
+	bias, factors, query                                 *gorgonia.Node
 	nodes                                                []string // options with nodes, which direct calls refuse
 }
 

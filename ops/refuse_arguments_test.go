@@ -118,6 +118,12 @@ func TestConstructorsRefuseArguments(t *testing.T) {
 		{"v_scale NaN", appendWith(e4m3, f16, ops.WithKVScales(1, nan)), "append_kv", "v_scale", ops.ErrArgument},
 		{"scales of a 16-bit cache", appendWith(f16, f16, ops.WithKVScales(2, 1)), "append_kv", "k_scale", ops.ErrArgument},
 		{"e4m3 rows into a 16-bit cache", appendWith(f16, e4m3), "append_kv", "k", ops.ErrDType},
+		{"append with base 0", appendWith(f16, f16, ops.WithRoPE(0)), "append_kv", "base", ops.ErrArgument},
+		{"append with base -1", appendWith(f16, f16, ops.WithRoPE(-1)), "append_kv", "base", ops.ErrArgument},
+		{"append with a pairing and no base", appendWith(f16, f16, ops.WithPairing(ops.Adjacent)), "append_kv", "base", ops.ErrArgument},
+		{"append with rotary dim 18", appendWith(f16, f16, ops.WithRoPE(1e4), ops.WithRotaryDim(18)), "append_kv", "rotary_dim", ops.ErrArgument},
+		{"append with pairing 7", appendWith(f16, f16, ops.WithRoPE(1e4), ops.WithPairing(7)), "append_kv", "pairing", ops.ErrArgument},
+		{"append of turned e4m3 rows", appendWith(e4m3, e4m3, ops.WithRoPE(1e4)), "append_kv", "k", ops.ErrDType},
 	} {
 		t.Run(c.what, func(t *testing.T) { wantRefusal(t, c.what, c.err, c.op, c.arg, c.kind) })
 	}
@@ -153,6 +159,17 @@ func TestConstructorsRefuseCombinations(t *testing.T) {
 	k := input(g, 9, f16, 3, 2, 16)
 	_, sharedAppend := ops.AppendKV(shared, k, k, tables, lens, lens)
 	_, badLayout := ops.BatchDecode(q, ops.StackedKV(input(g, 1, f16, 5, 2, 2, 4, 16), 9), tables, lens, 0, ops.WithQLenPerReq(2))
+	appended, err := ops.AppendKV(kv, k, k, tables, lens, lens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queryAlone := func(q *node, opts ...ops.Option) error {
+		_, err := ops.AppendKV(kv, k, k, tables, lens, lens, append(opts, ops.WithRotatedQuery(q))...)
+		return err
+	}
+	_, turnedInput := ops.RotatedQuery(kv)
+	_, turnedNothing := ops.RotatedQuery(ops.KV[*node]{})
+	_, turnedWithout := ops.RotatedQuery(appended)
 	_, lseOfInput := ops.LSE(q)
 	_, lseOfNil := ops.LSE(nil)
 	good, err := ops.BatchDecode(q, kv, tables, lens, 0, ops.WithQLenPerReq(2))
@@ -184,6 +201,12 @@ func TestConstructorsRefuseCombinations(t *testing.T) {
 		{"tables with ragged", raggedTables, "prefill", "block_tables", ops.ErrShape},
 		{"append to ragged", raggedAppend, "append_kv", "kv_cache", ops.ErrArgument},
 		{"append where K is V", sharedAppend, "append_kv", "kv_cache", ops.ErrShape},
+		{"a query without RoPE", queryAlone(k), "append_kv", "query", ops.ErrArgument},
+		{"a query of other rows", queryAlone(q, ops.WithRoPE(1e4)), "append_kv", "query", ops.ErrShape},
+		{"a query of nil", queryAlone(nil, ops.WithRoPE(1e4)), "append_kv", "query", ops.ErrArgument},
+		{"the rotated query of an input", turnedInput, "rotated_query", "kv_cache", ops.ErrArgument},
+		{"the rotated query of no cache", turnedNothing, "rotated_query", "kv_cache", ops.ErrArgument},
+		{"the rotated query of an append without", turnedWithout, "rotated_query", "kv_cache", ops.ErrArgument},
 		{"layout 9", badLayout, "decode", "kv_layout", ops.ErrArgument},
 		{"LSE of an input", lseOfInput, "lse", "out", ops.ErrArgument},
 		{"LSE of nil", lseOfNil, "lse", "out", ops.ErrArgument},
@@ -211,11 +234,11 @@ func TestOptionsOfOtherOps(t *testing.T) {
 		"backend": ops.WithBackend("auto"), "workspace_buffer": ops.WithWorkspace(n), "value_checks": ops.WithValueChecks(), "block_tables": ops.WithBlockTables(n),
 		"q_scale": ops.WithScales(n, n, n), "batch_offsets": ops.WithBatchOffsets(n, n, n, n, n), "is_cuda_graph_compatible": ops.WithCUDAGraphCompatible(),
 		"k_scale": ops.WithKVScales(1, 1), "pairing": ops.WithPairing(ops.Adjacent), "scaling": ops.WithRoPEScaling(ops.RoPEScaling{}), "rotary_dim": ops.WithRotaryDim(2),
-		"factors": ops.WithRoPEFactors(n), "bias": ops.WithBias(n),
+		"factors": ops.WithRoPEFactors(n), "bias": ops.WithBias(n), "base": ops.WithRoPE(1e4), "query": ops.WithRotatedQuery(n),
 	}
 	has["decode"] = []string{"bmm1_scale", "bmm2_scale", "window_left", "sinks", "q_len_per_req", "cum_seq_lens_q", "mask", "o_scale", "o_sf_scale", "o_sf_vec_size", "enable_pdl", "out_dtype", "out", "lse", "backend", "workspace_buffer", "value_checks"}
 	has["prefill"] = []string{"o_data_type", "out", "lse", "backend", "workspace_buffer", "value_checks", "block_tables", "q_scale", "batch_offsets", "is_cuda_graph_compatible"}
-	has["append_kv"] = []string{"k_scale", "value_checks"}
+	has["append_kv"] = []string{"k_scale", "value_checks", "base", "query", "pairing", "scaling", "rotary_dim", "factors"}
 	has["rope"] = []string{"pairing", "scaling", "rotary_dim", "factors", "value_checks"}
 	has["linear"] = []string{"bias"}
 	has["embedding"] = []string{"out_dtype", "value_checks"}

@@ -45,6 +45,13 @@ func cacheNode(kv ops.KV[*node], err error) (*node, error) {
 	return kv.Tensors()[0], nil
 }
 
+func rotatedQuery(kv ops.KV[*node], err error) (*node, error) {
+	if err != nil {
+		return nil, err
+	}
+	return ops.RotatedQuery(kv)
+}
+
 // Three requests over a pool of 5 pages of 4 tokens; 4 query heads, 2 KV heads, head dim 16.
 var constructors = []constructor{
 	{"decode, stacked, every node", "decode", []operandOf{
@@ -93,6 +100,13 @@ var constructors = []constructor{
 		{"cum_seq_lens", i32, []int{4}, nil}, {"start_positions", i32, []int{3}, nil}},
 		func(n []*node) (*node, error) {
 			return cacheNode(ops.AppendKVRanges(ops.PairKV(n[0], n[1], ops.HND), n[2], n[3], n[4], n[5], n[6]))
+		}},
+	{"append, RoPE", "append_kv", []operandOf{
+		{"kv_cache", e4m3, []int{5, 2, 2, 4, 16}, []int{0, 3}}, {"k", f16, []int{3, 2, 16}, nil}, {"v", f16, []int{3, 2, 16}, nil}, {"block_tables", i32, []int{3, 4}, []int{0, 1}},
+		{"positions", i32, []int{3}, nil}, {"requests", i32, []int{3}, nil}, {"factors", f32, []int{4}, nil}, {"query", f16, []int{3, 5, 16}, []int{1}}},
+		func(n []*node) (*node, error) {
+			return rotatedQuery(ops.AppendKV(ops.StackedKV(n[0], ops.HND), n[1], n[2], n[3], n[4], n[5], ops.WithRoPE(1e4), ops.WithRotaryDim(8), ops.WithRoPEFactors(n[6]),
+				ops.WithRotatedQuery(n[7])))
 		}},
 	{"RMSNorm", "rms_norm", []operandOf{{"x", f16, []int{3, 32}, []int{0}}, {"weight", f32, []int{32}, nil}},
 		func(n []*node) (*node, error) { return ops.RMSNorm(n[0], n[1], 1e-5) }},

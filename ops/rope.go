@@ -19,7 +19,7 @@ const (
 // RoPEScaling stretches RoPE for longer contexts: Llama 3's rule, or one factor for every frequency.
 type RoPEScaling = attn.RoPEScaling
 
-var onRoPE = []string{"rope"}
+var onRoPE = []string{"rope", "append_kv"}
 
 // WithPairing chooses the pairs, HalfSplit by default.
 func WithPairing(p Pairing) Option {

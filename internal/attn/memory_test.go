@@ -24,7 +24,7 @@ func TestOutputsAreApart(t *testing.T) {
 	decode.LSE = in(Of(F32, 2, 4), buf, 13056)
 	norm := RMSNormCall{X: in(Of(F32, 2, 8), buf, 0), Residual: in(Of(F32, 2, 8), buf, 256), Weight: in(Of(F32, 8), buf, 512),
 		Eps: 1e-5, Sum: in(Of(F32, 2, 8), buf, 1024)}
-	rope := RoPECall{X: in(Of(F32, 2, 1, 8), buf, 0), Positions: in(Of(I32, 2), buf, 256), Base: 1e4}
+	rope := RoPECall{X: in(Of(F32, 2, 1, 8), buf, 0), Positions: in(Of(I32, 2), buf, 256), RoPEConfig: RoPEConfig{Base: 1e4}}
 	linear := LinearCall{X: in(Of(F32, 2, 8), buf, 0), Weight: in(Of(F32, 8, 8), buf, 256)}
 
 	for _, c := range []struct {

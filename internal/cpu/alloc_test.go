@@ -31,7 +31,7 @@ func everyCall(t testing.TB, r *rand.Rand) []attn.Call {
 	app.KScale = 2
 	calls := []attn.Call{decode, prefill, short, &app,
 		&attn.RMSNormCall{X: x, Residual: x, Weight: random(r, attn.F32, 512), Eps: 1e-5},
-		&attn.RoPECall{X: heads, Positions: repeat(64, 5), Base: 1e4},
+		&attn.RoPECall{X: heads, Positions: repeat(64, 5), RoPEConfig: attn.RoPEConfig{Base: 1e4}},
 		&attn.LinearCall{X: x, Weight: weight, Bias: random(r, attn.BF16, 1024)},
 		&attn.LinearCall{X: random(r, attn.F32, 1, 512), Weight: weight},
 		&attn.SiLUMulCall{Gate: x, Up: x},

@@ -2,28 +2,53 @@ package cpu
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// appendTask writes new keys and values to a paged cache. An item is one KV head of K or of V: its rows are written in their
+// appendTask writes new keys and values to a paged cache. An item is one head of K, of V or of the query: its rows are written in their
 // order, so that of two rows for one slot the later one stays.
 type appendTask struct {
-	c *attn.AppendCall
+	c         *attn.AppendCall
+	positions []int32 // [T], of rows that RoPE turns
+	turns     turns
 }
 
-// Append writes the rows of k and v to their slots.
+// Append writes the rows of k and v to their slots, and with RoPE the turned query.
 func (b *Backend) Append(c *attn.AppendCall) error {
 	if err := checkAppend(c); err != nil {
 		return err
 	}
 	f := b.take()
 	defer b.give(f)
-	f.append.c = c
-	defer func() { f.append.c = nil }()
-	heads := c.KeyCache.Shape[1]
-	return b.loop(c.Op(), &f.append, 2*heads, 2*c.Key.Shape[0]*heads*c.Key.Shape[2], &f.scratch)
+	a := &f.append
+	a.c = c
+	defer func() { a.c = nil }()
+	t, d := c.Key.Shape[0], c.Key.Shape[2]
+	if c.RoPE() {
+		a.place()
+		if err := a.turns.prepare(b, c.Op(), &c.RoPEConfig, d, &c.Factors, a.positions, &f.scratch); err != nil {
+			return err
+		}
+	}
+	heads := 2*c.KeyCache.Shape[1] + c.Query.Shape[1]
+	return b.loop(c.Op(), a, heads, t*heads*d, &f.scratch)
+}
+
+// place lists the position of every row.
+func (a *appendTask) place() {
+	c := a.c
+	if !c.CumSeqLens.Valid() {
+		a.positions = append(a.positions[:0], slice[int32](c.Positions.Ptr, c.Key.Shape[0])...)
+		return
+	}
+	a.positions = a.positions[:0]
+	for r := range c.BlockTables.Shape[0] {
+		start := integer(&c.StartPositions, r)
+		for i := range integer(&c.CumSeqLens, r+1) - integer(&c.CumSeqLens, r) {
+			a.positions = append(a.positions, int32(start+i))
+		}
+	}
 }
 
 func checkAppend(c *attn.AppendCall) error {
@@ -33,8 +58,14 @@ func checkAppend(c *attn.AppendCall) error {
 		return err
 	}
 	if err := present(op, operand{"positions", &c.Positions}, operand{"requests", &c.Requests},
-		operand{"cum_seq_lens", &c.CumSeqLens}, operand{"start_positions", &c.StartPositions}); err != nil {
+		operand{"cum_seq_lens", &c.CumSeqLens}, operand{"start_positions", &c.StartPositions},
+		operand{"factors", &c.Factors}, operand{"query", &c.Query}); err != nil {
 		return err
+	}
+	if c.Query.Valid() {
+		if err := required(op, operand{"query_out", &c.QueryOut}); err != nil {
+			return err
+		}
 	}
 	pageSize, pages := c.KeyCache.Shape[2], c.KeyCache.Shape[0]
 	batch, most := c.BlockTables.Shape[0], c.BlockTables.Shape[1]*pageSize
@@ -77,21 +108,41 @@ func checkAppend(c *attn.AppendCall) error {
 }
 
 func (a *appendTask) run(s *scratch, item int) {
-	c, head := a.c, item/2
-	if item%2 == 0 {
-		a.head(s, &c.Key, &c.KeyCache, head, float32(c.KScale))
-	} else {
-		a.head(s, &c.Value, &c.ValueCache, head, float32(c.VScale))
+	c := a.c
+	switch h, kv := item/2, c.KeyCache.Shape[1]; {
+	case item >= 2*kv:
+		a.query(s, item-2*kv)
+	case item%2 == 0:
+		a.head(s, &c.Key, &c.KeyCache, h, float32(c.KScale), c.RoPE())
+	default:
+		a.head(s, &c.Value, &c.ValueCache, h, float32(c.VScale), false)
+	}
+}
+
+// query turns one head of the query.
+func (a *appendTask) query(s *scratch, head int) {
+	c := a.c
+	q, heads, d := &c.Query, c.Query.Shape[1], c.Query.Shape[2]
+	s.reset()
+	buf := s.floats(d)
+	for t := range q.Shape[0] {
+		from, to := q.At(t*q.Stride[0]+head*q.Stride[1]), c.QueryOut.At((t*heads+head)*d)
+		if a.positions[t] < 0 {
+			copy(slice[byte](to, d*q.DType.Size()), slice[byte](from, d*q.DType.Size()))
+			continue
+		}
+		cos, sin := a.turns.of(t)
+		turnRow(to, from, q.DType, buf, cos, sin, c.Pairing)
 	}
 }
 
 // head writes one head's rows.
-func (a *appendTask) head(s *scratch, src, cache *attn.Tensor, head int, scale float32) {
+func (a *appendTask) head(s *scratch, src, cache *attn.Tensor, head int, scale float32, turn bool) {
 	c := a.c
 	if !c.CumSeqLens.Valid() {
 		for t := range src.Shape[0] {
 			if pos := integer(&c.Positions, t); pos >= 0 {
-				a.row(s, src, cache, head, t, integer(&c.Requests, t), pos, scale)
+				a.row(s, src, cache, head, t, integer(&c.Requests, t), pos, scale, turn)
 			}
 		}
 		return
@@ -103,33 +154,32 @@ func (a *appendTask) head(s *scratch, src, cache *attn.Tensor, head int, scale f
 		}
 		start := integer(&c.StartPositions, r)
 		for t := first; t < end; t++ {
-			a.row(s, src, cache, head, t, r, start+t-first, scale)
+			a.row(s, src, cache, head, t, r, start+t-first, scale, turn)
 		}
 	}
 }
 
-// row writes row t to position pos of a request.
-func (a *appendTask) row(s *scratch, src, cache *attn.Tensor, head, t, request, pos int, scale float32) {
+// row writes row t to position pos of a request: turned where asked, x/scale, in the cache's dtype.
+func (a *appendTask) row(s *scratch, src, cache *attn.Tensor, head, t, request, pos int, scale float32, turn bool) {
 	tables, size, d := &a.c.BlockTables, cache.Shape[2], cache.Shape[3]
 	page := int(*(*int32)(tables.At(request*tables.Stride[0] + pos/size)))
 	from := src.At(t*src.Stride[0] + head*src.Stride[1])
 	to := cache.At(page*cache.Stride[0] + head*cache.Stride[1] + pos%size*cache.Stride[2])
-	convert(s, to, cache.DType, from, src.DType, d, scale)
-}
-
-// convert stores n elements x as x/scale in another dtype; bytes are moved where nothing changes.
-func convert(s *scratch, to unsafe.Pointer, dt attn.DType, from unsafe.Pointer, src attn.DType, n int, scale float32) {
-	if dt == src && scale == 1 {
-		copy(slice[byte](to, n*dt.Size()), slice[byte](from, n*dt.Size()))
+	if !turn && src.DType == cache.DType && scale == 1 {
+		copy(slice[byte](to, d*src.DType.Size()), slice[byte](from, d*src.DType.Size()))
 		return
 	}
 	s.reset()
-	x := s.floats(n)
-	load(x, src, from)
+	x := s.floats(d)
+	load(x, src.DType, from)
+	if turn {
+		cos, sin := a.turns.of(t)
+		rotate(x, x, cos, sin, a.c.Pairing)
+	}
 	if scale != 1 {
 		for i := range x {
 			x[i] /= scale
 		}
 	}
-	store(to, dt, x)
+	store(to, cache.DType, x)
 }

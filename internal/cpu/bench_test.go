@@ -207,7 +207,7 @@ func BenchmarkLayer(b *testing.B) {
 		x, wide, heads := random(r, attn.F32, tokens, 576), random(r, attn.F32, tokens, 1536), random(r, attn.F32, tokens, 9, 64)
 		for _, call := range []attn.Call{
 			&attn.RMSNormCall{X: x, Residual: x, Weight: random(r, attn.F32, 576), Eps: 1e-5},
-			&attn.RoPECall{X: heads, Positions: repeat(tokens, 777), Base: 1e5, Pairing: attn.Adjacent},
+			&attn.RoPECall{X: heads, Positions: repeat(tokens, 777), RoPEConfig: attn.RoPEConfig{Base: 1e5, Pairing: attn.Adjacent}},
 			&attn.SiLUMulCall{Gate: wide, Up: wide},
 		} {
 			if err := call.Infer(); err != nil {

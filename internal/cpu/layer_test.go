@@ -114,8 +114,8 @@ func TestRoPE(t *testing.T) {
 				for _, factors := range []bool{false, true} {
 					for _, scaling := range []attn.RoPEScaling{{}, {Factor: 4}, {Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 600}} {
 						x := of(dt, normal(r, len(positions)*heads*d), len(positions), heads, d)
-						c := attn.RoPECall{X: wider(x), Positions: ints(positions...), Pairing: pairing, Base: base, RotaryDim: rotary, Scaling: scaling}
-						n := c.Rotary()
+						c := attn.RoPECall{X: wider(x), Positions: ints(positions...), RoPEConfig: attn.RoPEConfig{Pairing: pairing, Base: base, RotaryDim: rotary, Scaling: scaling}}
+						n := c.Rotary(c.X.Shape[2])
 						f := make([]float32, n/2)
 						for i := range f {
 							f[i] = float32(1 + r.IntN(3))

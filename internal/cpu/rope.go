@@ -9,18 +9,17 @@ import (
 	"github.com/gaze-ml/gaze/internal/simd"
 )
 
-// ropeTask rotates heads, a share of the tokens an item. The sines and cosines are kept: all layers of a model ask for the same.
+// ropeTask rotates heads, a share of the tokens an item.
 type ropeTask struct {
 	c     *attn.RoPECall
 	items int
 	turns turns
 }
 
-// turns is a table of sines and cosines, and what it was made for.
+// turns is a table of sines and cosines, and what it was made for. It is kept: all layers of a model ask for the same.
 type turns struct {
-	base      float64
+	config    attn.RoPEConfig
 	rotary    int
-	scaling   attn.RoPEScaling
 	factors   []float32 // [R/2], or none
 	positions []int32   // [T]
 
@@ -37,47 +36,59 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 	f := b.take()
 	defer b.give(f)
 	r := &f.rope
-	t := c.X.Shape[0]
-	if r.turns.prepare(c) {
-		cost := 64 * c.Rotary() / 2
-		r.turns.items = b.pieces(t, cost)
-		if err := b.loop(c.Op(), &r.turns, r.turns.items, t*cost, &f.scratch); err != nil {
-			r.turns.positions = r.turns.positions[:0]
-			return err
-		}
+	t, d := c.X.Shape[0], c.X.Shape[2]
+	if err := r.turns.prepare(b, c.Op(), &c.RoPEConfig, d, &c.Factors, slice[int32](c.Positions.Ptr, t), &f.scratch); err != nil {
+		return err
 	}
-	cost := 4 * c.X.Shape[1] * c.X.Shape[2]
+	cost := 4 * c.X.Shape[1] * d
 	r.c, r.items = c, b.pieces(t, cost)
 	defer func() { r.c = nil }()
 	return b.loop(c.Op(), r, r.items, t*cost, &f.scratch)
 }
 
-// prepare makes room for a call's table and tells whether its rows have to be computed.
-func (r *turns) prepare(c *attn.RoPECall) bool {
-	n, positions := c.Rotary()/2, slice[int32](c.Positions.Ptr, c.X.Shape[0])
-	var factors []float32
-	if c.Factors.Valid() {
-		factors = f32(&c.Factors, 0, n)
+// prepare makes the table for rows at these positions of heads of size d, unless it is that already.
+func (r *turns) prepare(b *Backend, op string, c *attn.RoPEConfig, d int, factors *attn.Tensor, positions []int32, s *scratch) error {
+	n := c.Rotary(d) / 2
+	var over []float32
+	if factors.Valid() {
+		over = f32(factors, 0, n)
 	}
-	if c.Base == r.base && c.Rotary() == r.rotary && c.Scaling == r.scaling && slices.Equal(factors, r.factors) {
+	if *c == r.config && 2*n == r.rotary && slices.Equal(over, r.factors) {
 		if slices.Equal(positions, r.positions) {
-			return false
+			return nil
 		}
 	} else {
-		r.base, r.rotary, r.scaling = c.Base, c.Rotary(), c.Scaling
-		r.factors = append(r.factors[:0], factors...)
-		r.freqs = ropeFreqs(r.freqs, c, factors)
+		r.config, r.rotary = *c, 2*n
+		r.factors = append(r.factors[:0], over...)
+		r.freqs = resize(r.freqs, n)
+		for i := range r.freqs {
+			r.freqs[i] = c.Frequency(i, d)
+			if len(over) > 0 {
+				r.freqs[i] /= float64(over[i])
+			}
+		}
 	}
 	r.positions = append(r.positions[:0], positions...)
 	r.cos, r.sin = resize(r.cos, len(positions)*n), resize(r.sin, len(positions)*n)
-	return true
+	cost := 64 * n
+	r.items = b.pieces(len(positions), cost)
+	err := b.loop(op, r, r.items, len(positions)*cost, s)
+	if err != nil {
+		r.positions = r.positions[:0]
+	}
+	return err
+}
+
+// of gives the cosines and sines of row t.
+func (r *turns) of(t int) (cos, sin []float32) {
+	n := len(r.freqs)
+	return r.cos[t*n:][:n], r.sin[t*n:][:n]
 }
 
 func (r *turns) run(_ *scratch, item int) {
-	n := len(r.freqs)
 	from, to := share(len(r.positions), r.items, item)
 	for t := from; t < to; t++ {
-		cos, sin := r.cos[t*n:][:n], r.sin[t*n:][:n]
+		cos, sin := r.of(t)
 		for i, f := range r.freqs {
 			y, x := math.Sincos(float64(r.positions[t]) * f)
 			sin[i], cos[i] = float32(y), float32(x)
@@ -100,57 +111,35 @@ func checkRoPE(c *attn.RoPECall) error {
 	return nil
 }
 
-// ropeFreqs gives base^(-2i/R), stretched. Llama 3's rule keeps wavelengths below original/high_freq_factor, multiplies those above
-// original/low_freq_factor by factor and goes from one to the other between them (Meta's llama-models, apply_scaling).
-func ropeFreqs(freqs []float64, c *attn.RoPECall, factors []float32) []float64 {
-	freqs = resize(freqs, c.Rotary()/2)
-	for i := range freqs {
-		f := math.Pow(c.Base, -2*float64(i)/float64(c.Rotary()))
-		switch s := c.Scaling; {
-		case s.LowFreqFactor != 0:
-			turns := float64(s.OriginalContext) * f / (2 * math.Pi) // in the original context
-			keep := min(max((turns-s.LowFreqFactor)/(s.HighFreqFactor-s.LowFreqFactor), 0), 1)
-			f = (1-keep)*f/s.Factor + keep*f
-		case s.Factor != 0:
-			f /= s.Factor
-		}
-		if len(factors) != 0 {
-			f /= float64(factors[i])
-		}
-		freqs[i] = f
-	}
-	return freqs
-}
-
 func (r *ropeTask) run(s *scratch, item int) {
 	c := r.c
 	from, to := share(c.X.Shape[0], r.items, item)
 	heads, d := c.X.Shape[1], c.X.Shape[2]
-	n := len(r.turns.freqs)
 	s.reset()
 	buf := s.floats(d)
 	for t := from; t < to; t++ {
 		pos := r.turns.positions[t]
-		cos, sin := r.turns.cos[t*n:][:n], r.turns.sin[t*n:][:n]
+		cos, sin := r.turns.of(t)
 		for h := range heads {
 			x := c.X.At(t*c.X.Stride[0] + h*c.X.Stride[1])
 			out := c.Out.At((t*heads + h) * d)
-			switch {
-			case pos < 0:
+			if pos < 0 {
 				copy(slice[byte](out, d*c.X.DType.Size()), slice[byte](x, d*c.X.DType.Size()))
-			case c.X.DType == attn.F32:
-				rotate(slice[float32](out, d), slice[float32](x, d), cos, sin, c.Pairing)
-			default:
-				r.half(out, x, buf, cos, sin)
+			} else {
+				turnRow(out, x, c.X.DType, buf, cos, sin, c.Pairing)
 			}
 		}
 	}
 }
 
-func (r *ropeTask) half(out, x unsafe.Pointer, buf, cos, sin []float32) {
-	dt := r.c.X.DType
+// turnRow turns one head of a float dtype; buf has room for it.
+func turnRow(out, x unsafe.Pointer, dt attn.DType, buf, cos, sin []float32, pairing attn.Pairing) {
+	if dt == attn.F32 {
+		rotate(slice[float32](out, len(buf)), slice[float32](x, len(buf)), cos, sin, pairing)
+		return
+	}
 	load(buf, dt, x)
-	rotate(buf, buf, cos, sin, r.c.Pairing)
+	rotate(buf, buf, cos, sin, pairing)
 	store(out, dt, buf)
 }
 

@@ -185,7 +185,7 @@ func TestLayersCheckValues(t *testing.T) {
 		badCall{name, &attn.EmbeddingCall{IDs: ids, Weight: table, Out: out}, "ids", []string{"row 1"}}.run(t, b, out)
 	}
 	x := fresh(attn.F32, 2, 1, 8)
-	badCall{"position below -1", &attn.RoPECall{X: x, Positions: ints(0, -2), Base: 1e4, Out: reshape(out, 2, 1, 8)}, "positions",
+	badCall{"position below -1", &attn.RoPECall{X: x, Positions: ints(0, -2), RoPEConfig: attn.RoPEConfig{Base: 1e4}, Out: reshape(out, 2, 1, 8)}, "positions",
 		[]string{"row 1"}}.run(t, b, out)
 }
 
@@ -205,7 +205,7 @@ func TestNoMemory(t *testing.T) {
 		&attn.PrefillCall{Query: h, Key: h, Value: h, QLens: i, KVLens: i, MaxQLen: 2, MaxKVLen: 2},
 		&attn.MergeLSECall{OutA: h, OutB: h, LSEA: l, LSEB: l},
 		&attn.RMSNormCall{X: x, Weight: attn.Of(attn.F32, 8), Eps: 1},
-		&attn.RoPECall{X: h, Positions: i, Base: 1e4},
+		&attn.RoPECall{X: h, Positions: i, RoPEConfig: attn.RoPEConfig{Base: 1e4}},
 		&attn.LinearCall{X: x, Weight: x}, &attn.SiLUMulCall{Gate: x, Up: x}, &attn.EmbeddingCall{IDs: i, Weight: x}, &attn.ArgmaxCall{X: x},
 	} {
 		if err := c.Run(b); !errors.Is(err, attn.ErrArgument) {

@@ -22,14 +22,14 @@ type ropeSpec struct {
 }
 
 func (s ropeSpec) check(ses *session) {
-	call := &attn.RoPECall{Pairing: s.pairing, Base: s.base, RotaryDim: s.rotary, Scaling: s.scaling, CheckValues: s.bad != nil}
+	call := &attn.RoPECall{RoPEConfig: attn.RoPEConfig{Pairing: s.pairing, Base: s.base, RotaryDim: s.rotary, Scaling: s.scaling}, CheckValues: s.bad != nil}
 	in := &instance{call: call}
 	x := placeMatrix(in, ses.rng, "x", &call.X, s.dt, s.gap, s.fill, len(s.positions), s.heads, s.d)
 	in.ints("positions", &call.Positions, s.positions)
 	var factors []float64
 	if s.factors {
 		factors = placeMatrix(in, ses.rng, "factors", &call.Factors, attn.F32, 0,
-			func(_, i int) float64 { return 1 + 0.75*float64(i%5) }, call.Rotary()/2).values
+			func(_, i int) float64 { return 1 + 0.75*float64(i%5) }, call.Rotary(s.d)/2).values
 	}
 	if err := call.Infer(); err != nil {
 		ses.fail(err)
@@ -41,7 +41,7 @@ func (s ropeSpec) check(ses *session) {
 		for t, pos := range s.positions {
 			for h := range s.heads {
 				at := (t*s.heads + h) * s.d
-				rope(want[at:at+s.d], x.values[at:at+s.d], call, factors, pos)
+				rope(want[at:at+s.d], x.values[at:at+s.d], &call.RoPEConfig, factors, pos)
 			}
 		}
 		// A turned element's error is relative to its pair.
@@ -59,9 +59,9 @@ func (s ropeSpec) check(ses *session) {
 	ses.run(in)
 }
 
-// ropeFrequency is the angle per position of pair i, after scaling.
-func ropeFrequency(c *attn.RoPECall, factors []float64, i int) float64 {
-	f := math.Pow(c.Base, -2*float64(i)/float64(c.Rotary()))
+// ropeFrequency is the angle per position of pair i of a head of size d, after scaling.
+func ropeFrequency(c *attn.RoPEConfig, factors []float64, i, d int) float64 {
+	f := math.Pow(c.Base, -2*float64(i)/float64(c.Rotary(d)))
 	if factors != nil {
 		f /= factors[i]
 	}
@@ -81,18 +81,18 @@ func ropeFrequency(c *attn.RoPECall, factors []float64, i int) float64 {
 }
 
 // rope turns one head.
-func rope(dst, x []float64, c *attn.RoPECall, factors []float64, pos int) {
+func rope(dst, x []float64, c *attn.RoPEConfig, factors []float64, pos int) {
 	copy(dst, x)
 	if pos < 0 {
 		return
 	}
-	r := c.Rotary()
+	r := c.Rotary(len(x))
 	for i := range r / 2 {
 		a, b := i, i+r/2
 		if c.Pairing == attn.Adjacent {
 			a, b = 2*i, 2*i+1
 		}
-		sin, cos := math.Sincos(float64(pos) * ropeFrequency(c, factors, i))
+		sin, cos := math.Sincos(float64(pos) * ropeFrequency(c, factors, i, len(x)))
 		dst[a], dst[b] = x[a]*cos-x[b]*sin, x[a]*sin+x[b]*cos
 	}
 }

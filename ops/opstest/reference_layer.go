@@ -138,7 +138,7 @@ func (r *Reference) RoPE(c *attn.RoPECall) error {
 	}
 	heads, d := c.X.Shape[1], c.X.Shape[2]
 	for n := range c.X.Shape[0] * heads {
-		rope(out[n*d:(n+1)*d], x[n*d:(n+1)*d], c, factors, r.at("position", intAt(&c.Positions, n/heads), c))
+		rope(out[n*d:(n+1)*d], x[n*d:(n+1)*d], &c.RoPEConfig, factors, r.at("position", intAt(&c.Positions, n/heads), c))
 	}
 	r.set(&c.Out, 0, out...)
 	return nil

@@ -75,7 +75,7 @@ func goodNorm() *attn.RMSNormCall {
 }
 
 func goodRoPE() *attn.RoPECall {
-	return &attn.RoPECall{X: attn.Of(attn.F16, 3, 8, 64), Positions: attn.Of(attn.I32, 3), Factors: attn.Of(attn.F32, 32), Base: 1e4}
+	return &attn.RoPECall{X: attn.Of(attn.F16, 3, 8, 64), Positions: attn.Of(attn.I32, 3), Factors: attn.Of(attn.F32, 32), RoPEConfig: attn.RoPEConfig{Base: 1e4}}
 }
 
 func goodLinear() *attn.LinearCall {
