@@ -3,12 +3,12 @@ package opstest
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/safetensors"
 )
 
 // goldenFile holds small cases with the outputs of FlashInfer 0.6.4 on an H200 (decode by xqa, prefill by cuDNN) beside a
@@ -17,61 +17,20 @@ import (
 //go:embed testdata/flashinfer.safetensors
 var goldenFile []byte
 
-// stored tensors of a safetensors file: a JSON header of names, dtypes, shapes and byte ranges, then the bytes.
-type safetensors struct {
-	tensors map[string]tensorInfo
-	meta    map[string]string
-	data    []byte
-}
+// goldenTensors are the tensors of a safetensors file.
+type goldenTensors struct{ *safetensors.File }
 
-type tensorInfo struct {
-	DType   string `json:"dtype"`
-	Shape   []int  `json:"shape"`
-	Offsets [2]int `json:"data_offsets"`
-}
+func (f goldenTensors) has(name string) bool { _, ok := f.Tensors[name]; return ok }
 
-func readSafetensors(b []byte) (*safetensors, error) {
-	if len(b) < 8 || le.Uint64(b) > uint64(len(b)-8) {
-		return nil, fmt.Errorf("safetensors: a file of %d bytes is cut", len(b))
-	}
-	n := int(le.Uint64(b))
-	var header map[string]json.RawMessage
-	if err := json.Unmarshal(b[8:8+n], &header); err != nil {
-		return nil, fmt.Errorf("safetensors: header: %w", err)
-	}
-	f := &safetensors{tensors: make(map[string]tensorInfo), data: b[8+n:]}
-	for name, raw := range header {
-		if name == "__metadata__" {
-			if err := json.Unmarshal(raw, &f.meta); err != nil {
-				return nil, fmt.Errorf("safetensors: metadata: %w", err)
-			}
-			continue
-		}
-		var t tensorInfo
-		if err := json.Unmarshal(raw, &t); err != nil {
-			return nil, fmt.Errorf("safetensors: %s: %w", name, err)
-		}
-		if t.Offsets[0] < 0 || t.Offsets[1] < t.Offsets[0] || t.Offsets[1] > len(f.data) {
-			return nil, fmt.Errorf("safetensors: %s lies at %v of %d bytes", name, t.Offsets, len(f.data))
-		}
-		f.tensors[name] = t
-	}
-	return f, nil
-}
-
-var storedDTypes = map[string]attn.DType{"F32": attn.F32, "F16": attn.F16, "BF16": attn.BF16, "F8_E4M3": attn.E4M3, "I32": attn.I32}
-
-func (f *safetensors) has(name string) bool { _, ok := f.tensors[name]; return ok }
-
-func (f *safetensors) get(name string) (desc attn.Tensor, b []byte) {
-	t, ok := f.tensors[name]
+func (f goldenTensors) get(name string) (desc attn.Tensor, b []byte) {
+	t, ok := f.Tensors[name]
 	if !ok {
 		panic("opstest: no golden tensor " + name)
 	}
-	return attn.Of(storedDTypes[t.DType], t.Shape...), f.data[t.Offsets[0]:t.Offsets[1]]
+	return t.Tensor, t.Bytes
 }
 
-func (f *safetensors) ints(name string) []int {
+func (f goldenTensors) ints(name string) []int {
 	_, b := f.get(name)
 	out := make([]int, len(b)/4)
 	for i := range out {
@@ -80,7 +39,7 @@ func (f *safetensors) ints(name string) []int {
 	return out
 }
 
-func (f *safetensors) floats(name string) []float64 {
+func (f goldenTensors) floats(name string) []float64 {
 	desc, b := f.get(name)
 	out := make([]float64, desc.Len())
 	decodeRow(out, desc.DType, b)
@@ -105,16 +64,16 @@ type goldenInfo struct {
 	PeerRelError float64 `json:"peer_rel_err"`
 }
 
-var golden = sync.OnceValues(func() (*safetensors, map[string]goldenInfo) {
-	f, err := readSafetensors(goldenFile)
+var golden = sync.OnceValues(func() (goldenTensors, map[string]goldenInfo) {
+	f, err := safetensors.Parse(goldenFile)
 	if err != nil {
 		panic("opstest: " + err.Error())
 	}
 	var info map[string]goldenInfo
-	if err := json.Unmarshal([]byte(f.meta["cases"]), &info); err != nil {
+	if err := json.Unmarshal([]byte(f.Meta["cases"]), &info); err != nil {
 		panic("opstest: golden cases: " + err.Error())
 	}
-	return f, info
+	return goldenTensors{f}, info
 })
 
 func goldenCases() []Case {
@@ -159,7 +118,7 @@ func (g goldenBody) check(ses *session) {
 
 // checkGolden holds an output against the stored oracle by the ordinary bound, and against FlashInfer's output within what the two
 // together may err: FlashInfer's own largest error, and that bound.
-func (s *session) checkGolden(f *safetensors, name string, info goldenInfo, got []float64, maxV float64, dt attn.DType) {
+func (s *session) checkGolden(f goldenTensors, name string, info goldenInfo, got []float64, maxV float64, dt attn.DType) {
 	oracle, peer := f.floats(name+"oracle"), f.floats(name+"out")
 	top := 0.0
 	for _, w := range oracle {
@@ -203,7 +162,7 @@ func logicalRows(lens []int, table []int, columns, page, hkv, d, size int, at fu
 	return out
 }
 
-func goldenDecode(ses *session, f *safetensors, name string, info goldenInfo) *decodeCase {
+func goldenDecode(ses *session, f goldenTensors, name string, info goldenInfo) *decodeCase {
 	q, queries := f.get(name + "query")
 	kv, pool := f.get(name + "kv_cache")
 	table, _ := f.get(name + "block_tables")
@@ -231,7 +190,7 @@ func goldenDecode(ses *session, f *safetensors, name string, info goldenInfo) *d
 	return spec.buildWith(ses, queries, rows(0), rows(1))
 }
 
-func goldenPrefill(ses *session, f *safetensors, name string, info goldenInfo) *prefillCase {
+func goldenPrefill(ses *session, f goldenTensors, name string, info goldenInfo) *prefillCase {
 	q, queries := f.get(name + "q")
 	k, kPool := f.get(name + "k_cache")
 	v, vPool := f.get(name + "v_cache")
