@@ -67,7 +67,7 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 	x, y, res := device(t, rt, attn.BF16, 2, 512), device(t, rt, attn.BF16, 2, 512), device(t, rt, attn.BF16, 2, 512)
 	w, table := device(t, rt, attn.BF16, 512, 512), device(t, rt, attn.BF16, 100, 512)
 	norm := &attn.RMSNormCall{X: x, Residual: res, Weight: device(t, rt, attn.BF16, 512), Eps: 1e-5, Out: y, Sum: res}
-	rope := &attn.RoPECall{X: d.Query, Positions: app.Positions, Base: 10000, Out: d.Out}
+	rope := &attn.RoPECall{X: d.Query, Positions: app.Positions, RoPEConfig: attn.RoPEConfig{Base: 10000}, Out: d.Out}
 	lin, silu := &attn.LinearCall{X: x, Weight: w, Out: y}, &attn.SiLUMulCall{Gate: x, Up: x, Out: y}
 	emb := &attn.EmbeddingCall{IDs: app.Requests, Weight: table, Out: x}
 	merge := &attn.MergeLSECall{OutA: d.Query, OutB: d.Query, LSEA: d.LSE, LSEB: d.LSE, Out: d.Out, LSE: d.LSE}
@@ -134,17 +134,25 @@ func TestSupports(t *testing.T) {
 	c.BlockTables, c.SeqLens = attn.Of(attn.I32, 2, 3), attn.Of(attn.I32, 2)
 	must(t, c.Infer())
 	why := rt.Backend().Supports(&c)
-	if len(why) != 2 {
-		t.Fatalf("reasons %v, want dtypes and head dim", why)
+	if len(why) != 3 {
+		t.Fatalf("reasons %v, want dtypes, head dim and output", why)
 	}
 	want(t, "dtypes", why[0], ops.ErrUnsupported, "float32 with float32", "bfloat16 with bfloat16")
-	want(t, "head dim", why[1], ops.ErrUnsupported, "got 80", "64, 128")
+	want(t, "head dim", why[1], ops.ErrUnsupported, "got 80", "64, ", "128")
+	want(t, "output", why[2], ops.ErrUnsupported, "got float32", "bfloat16")
 	err := rt.Backend().Decode(&c)
 	for _, r := range why {
 		want(t, "Decode", err, ops.ErrUnsupported, r.Error())
 	}
 	if _, err := rt.Backend().WorkspaceSize(&c); err == nil {
 		t.Error("a workspace for what is not supported")
+	}
+	one := decodeOf(t, rt) // what kernels do give, from other operands
+	one.Out.DType = attn.E4M3
+	if why := rt.Backend().Supports(one); len(why) != 1 {
+		t.Errorf("reasons %v, want the output's dtype", why)
+	} else {
+		want(t, "output", why[0], ops.ErrUnsupported, "out_dtype", "got float8_e4m3", "want bfloat16")
 	}
 	lin := &attn.LinearCall{X: attn.Of(attn.F16, 4, 64), Weight: attn.Of(attn.Q4_0, 8, 2)}
 	must(t, lin.Infer())
