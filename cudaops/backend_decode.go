@@ -82,6 +82,13 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 		PageSize: int32(c.Key.Shape[2]), MaxPages: int32(c.BlockTables.Shape[1]), MaxSeqLen: int32(maxSeqLen(c)),
 		WindowLeft: window(c), TileRows: int32(tileRows(k, c)), Op: opDecode,
 	}
+	if k.B == attn.E4M3 {
+		p.QType, p.OutType = elementTypes[c.Query.DType], elementTypes[c.Out.DType]
+	}
+	if c.Out.DType == attn.U8 {
+		p.OutScale, p.OutSFScale = at.need("out", &c.OutScale), float32(c.OSFScale)
+		p.OutSFStart, p.OutSFColumns = int32(c.SFStartRow), int32(c.OutScale.Shape[1])
+	}
 	if l > 1 { // with one row a mask says nothing
 		p.Mask = at.may("mask", &c.Mask)
 	}

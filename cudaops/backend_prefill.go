@@ -42,6 +42,9 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 	if c.Causal {
 		p.Causal = 1
 	}
+	if k.A == attn.E4M3 {
+		p.OutType = elementTypes[c.Out.DType]
+	}
 	if at.err != nil {
 		return at.err
 	}
@@ -89,13 +92,9 @@ func (rt *Runtime) tile(c *attn.PrefillCall, p *prefillParams) error {
 	if c.Paged() {
 		p.BoxRows = int32(min(c.Key.Shape[2]&-c.Key.Shape[2], 128))
 	}
-	for _, side := range []struct {
-		t *attn.Tensor
-		m *driver.Map
-	}{{&c.Key, &p.KMap}, {&c.Value, &p.VMap}} {
-		t := side.t
+	for i, t := range [...]*attn.Tensor{&c.Key, &c.Value} {
 		size := uint64(t.DType.Size())
-		d := &rt.frame.tiled
+		d := &rt.frame.tiled[i]
 		*d = driver.Tiled{Address: driver.Of(t.Ptr), Box: [4]uint32{64, uint32(p.BoxRows), 1, 1}}
 		if t.DType == attn.BF16 {
 			d.BF16 = 1
@@ -107,9 +106,6 @@ func (rt *Runtime) tile(c *attn.PrefillCall, p *prefillParams) error {
 			d.Dims = [4]uint64{uint64(t.Shape[2]), uint64(t.Shape[0]), uint64(t.Shape[1]), 1}
 			d.Strides = [3]uint64{size * uint64(t.Stride[0]), size * uint64(t.Stride[1]), size * uint64(t.Stride[0])}
 		}
-		if err := driver.Encode(side.m, d); err != nil {
-			return err
-		}
 	}
-	return nil
+	return driver.Encode(&p.KMap, &p.VMap, &rt.frame.tiled)
 }

@@ -19,26 +19,25 @@ func (rt *Runtime) decide(c attn.Call) (*kernel, []error) {
 	case *attn.PrefillCall:
 		return rt.decidePrefill(c)
 	case *attn.AppendCall:
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.Key.DType, B: c.KeyCache.DType}, "k", "kv_cache")
+		return rt.decideAppend(c)
 	case *attn.MergeLSECall:
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.OutA.DType}, "out_a", "")
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.OutA.DType}, "out_a")
 	case *attn.RMSNormCall:
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x", "")
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x")
 	case *attn.RoPECall:
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x", "")
+		return rt.decideRoPE(c)
 	case *attn.SiLUMulCall:
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.Gate.DType}, "gate", "")
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.Gate.DType}, "gate")
 	case *attn.ArgmaxCall:
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x", "")
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x")
 	case *attn.EmbeddingCall:
-		out := c.Out.DType
-		return rt.decidePlain(c, key{Op: c.Op(), A: c.Weight.DType, B: out}, "weight", "out_dtype")
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.Weight.DType, B: c.Out.DType}, "weight and out_dtype")
 	case *attn.LinearCall:
 		k := key{Op: c.Op(), A: c.X.DType, B: c.Weight.DType}
 		if c.X.Shape[0] <= smallRows {
 			k.Variant = small
 		}
-		return rt.decidePlain(c, k, "x", "weight")
+		return rt.decidePlain(c, k, "x and weight")
 	}
 	return nil, attn.Unimplemented{}.Supports(c)
 }
@@ -46,86 +45,96 @@ func (rt *Runtime) decide(c attn.Call) (*kernel, []error) {
 // smallRows is the most rows for which Linear's own kernel for few rows is made.
 const smallRows = 16
 
-// decidePlain is for ops whose kernels differ in dtypes alone; a and b name the operands that have them.
-func (rt *Runtime) decidePlain(c attn.Call, k key, a, b string) (*kernel, []error) {
+// decidePlain is for ops whose kernels differ in dtypes alone; arg names the operands that have them.
+func (rt *Runtime) decidePlain(c attn.Call, k key, arg string) (*kernel, []error) {
 	if found := rt.choices.best[k]; found != nil {
 		return found, nil
 	}
-	var want []string
-	for _, o := range rt.choices.keys(c.Op(), func(o key) bool { return o.Variant == k.Variant }) {
-		want = append(want, pair(o, b != ""))
-	}
-	arg := a
-	if b != "" {
-		arg += " and " + b
-	}
-	return nil, []error{rt.unsupported(c, arg, want, "%s", pair(k, b != ""))}
-}
-
-func pair(k key, both bool) string {
-	if both {
-		return fmt.Sprintf("%v with %v", k.A, k.B)
-	}
-	return k.A.String()
-}
-
-// unsupported is one reason. Want lists what would do, and may be empty.
-func (rt *Runtime) unsupported(c attn.Call, arg string, want []string, got string, a ...any) error {
-	text := strings.Join(want, ", ")
-	if text == "" {
-		text = "the CPU backend: no kernel for this op runs on compute capability " + fmt.Sprintf("%d.%d", rt.props.Capability/10, rt.props.Capability%10)
-	}
-	return attn.Errorf(attn.ErrUnsupported, c.Op(), arg, text, got, a...)
+	return nil, rt.reasons(c, k, ask{arg, k.dtypes(), ofDTypes})
 }
 
 func (rt *Runtime) decideDecode(c *attn.DecodeCall) (*kernel, []error) {
-	q, kv := c.Query.DType, c.Key.DType
-	out := c.OutDType
-	if out == attn.Invalid {
-		if out = c.Out.DType; out == attn.Invalid {
-			out = q
+	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2]}
+	if found := rt.choices.best[k]; found != nil && slices.Contains(found.Outs, c.Out.DType) {
+		return found, nil
+	}
+	return nil, rt.reasons(c, k, ask{"query and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"out_dtype", outName(c.Out.DType), ofOuts})
+}
+
+func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
+	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2], DimV: c.Value.Shape[c.Value.Rank-1]}
+	if found := rt.choices.best[k]; found != nil && slices.Contains(found.Outs, c.Out.DType) && c.Backend != "cudnn" {
+		k.Variant = tiled
+		if better := rt.choices.best[k]; better != nil && slices.Contains(better.Outs, c.Out.DType) && canTile(c) {
+			return better, nil
 		}
+		return found, nil
 	}
-	k := rt.choices.best[key{Op: c.Op(), A: q, B: kv, Dim: c.Query.Shape[2]}]
-	if k != nil && out == q {
-		return k, nil
-	}
-	why := rt.attentionReasons(c, "query", q, kv, c.Query.Shape[2], c.Query.Shape[2], 0)
-	if out != q {
-		why = append(why, rt.unsupported(c, "out_dtype", []string{q.String()}, "%v", outName(out)))
+	why := rt.reasons(c, k, ask{"q and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"o_data_type", outName(c.Out.DType), ofOuts})
+	if c.Backend == "cudnn" {
+		why = append(why, rt.unsupported(c, "backend", []string{`"auto" or "cubin": this build has no cuDNN`}, `"cudnn"`))
 	}
 	return nil, why
 }
 
-func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
-	q, kv := c.Query.DType, c.Key.DType
-	d, dv := c.Query.Shape[2], c.Value.Shape[c.Value.Rank-1]
-	out := c.OutDType
-	if out == attn.Invalid {
-		if out = c.Out.DType; out == attn.Invalid {
-			out = q
+// ask is one thing that a call wants of a kernel: the argument that says so, what it says, and what of that kind a kernel has.
+type ask struct {
+	arg, want string
+	of        func(*kernel) []string
+}
+
+func ofDTypes(k *kernel) []string { return []string{k.dtypes()} }
+
+func ofDims(k *kernel) []string { return []string{k.dims("/")} }
+
+func ofOuts(k *kernel) (s []string) {
+	for _, d := range k.Outs {
+		s = append(s, outName(d))
+	}
+	return s
+}
+
+func outName(d attn.DType) string {
+	if d == attn.U8 {
+		return "nvfp4"
+	}
+	return d.String()
+}
+
+// reasons are what keeps the kernels of k's op and variant from running c: everything asked that none has of those kernels that have the
+// other things asked before it. Where no kernel has all, there is one reason at least.
+func (rt *Runtime) reasons(c attn.Call, k key, asks ...ask) (why []error) {
+	left := slices.DeleteFunc(slices.Clone(rt.choices.all), func(o *kernel) bool { return o.Op != k.Op || o.Variant != k.Variant })
+	for _, a := range asks {
+		var fit []*kernel
+		var have []string
+		for _, k := range left {
+			has := a.of(k)
+			if slices.Contains(has, a.want) {
+				fit = append(fit, k)
+			}
+			for _, h := range has {
+				if !slices.Contains(have, h) {
+					have = append(have, h)
+				}
+			}
+		}
+		if fit != nil {
+			left = fit
+		} else {
+			why = append(why, rt.unsupported(c, a.arg, have, a.want))
 		}
 	}
-	want := key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dv}
-	k := rt.choices.best[want]
-	if k != nil && out == q && c.Backend != "cudnn" {
-		want.Variant = tiled
-		if better := rt.choices.best[want]; better != nil && canTile(c) {
-			return better, nil
-		}
-		return k, nil
+	return why
+}
+
+// unsupported is one reason. Have lists what would do, and may be empty.
+func (rt *Runtime) unsupported(c attn.Call, arg string, have []string, want string) error {
+	text := strings.Join(have, ", ")
+	if text == "" {
+		text = fmt.Sprintf("the CPU backend: no kernel for this op runs on compute capability %d.%d", rt.props.Capability/10, rt.props.Capability%10)
 	}
-	var why []error
-	if k == nil {
-		why = rt.attentionReasons(c, "q", q, kv, d, dv, dv)
-	}
-	if out != q {
-		why = append(why, rt.unsupported(c, "o_data_type", []string{q.String()}, "%v", out))
-	}
-	if c.Backend == "cudnn" {
-		why = append(why, rt.unsupported(c, "backend", []string{`"auto" or "cubin": this build has no cuDNN`}, "%q", c.Backend))
-	}
-	return nil, why
+	return attn.Errorf(attn.ErrUnsupported, c.Op(), arg, text, "%s", want)
 }
 
 // canTile tells whether K and V can be read by bulk tensor copies: base and strides multiples of 16 bytes, pages of a multiple of 8
@@ -145,45 +154,6 @@ func canTile(c *attn.PrefillCall) bool {
 		return c.Key.Shape[2]%8 == 0
 	}
 	return !c.OffsetsK.Valid() && !c.OffsetsV.Valid()
-}
-
-// attentionReasons tells what of dtypes and head dims no kernel has. dimV is 0 where the op has one head dim.
-func (rt *Runtime) attentionReasons(c attn.Call, arg string, q, kv attn.DType, d, dv, dimV int) (why []error) {
-	dims := func(o key) string {
-		if o.DimV == 0 || o.DimV == o.Dim {
-			return fmt.Sprint(o.Dim)
-		}
-		return fmt.Sprintf("%d/%d", o.Dim, o.DimV)
-	}
-	var pairs, sizes []string
-	goodPair, goodSize := false, false
-	for _, o := range rt.choices.keys(c.Op(), func(o key) bool { return o.Variant == plain }) {
-		if p := pair(o, true); !slices.Contains(pairs, p) {
-			pairs = append(pairs, p)
-		}
-		if s := dims(o); !slices.Contains(sizes, s) {
-			sizes = append(sizes, s)
-		}
-		goodPair = goodPair || o.A == q && o.B == kv
-		goodSize = goodSize || o.Dim == d && o.DimV == dimV
-	}
-	if !goodPair {
-		why = append(why, rt.unsupported(c, arg+" and kv_cache", pairs, "%v with %v", q, kv))
-	}
-	if !goodSize {
-		why = append(why, rt.unsupported(c, "head_dim", sizes, "%s", dims(key{Dim: d, DimV: dv})))
-	}
-	if len(why) == 0 && rt.choices.best[key{Op: c.Op(), A: q, B: kv, Dim: d, DimV: dimV}] == nil {
-		why = append(why, rt.unsupported(c, "head_dim", []string{"another for these dtypes"}, "%s with %v and %v", dims(key{Dim: d, DimV: dv}), q, kv))
-	}
-	return why
-}
-
-func outName(d attn.DType) string {
-	if d == attn.U8 {
-		return "nvfp4"
-	}
-	return d.String()
 }
 
 // start begins a call: it takes the lock, which the caller gives back, and picks the kernel.

@@ -11,7 +11,7 @@ import (
 // allocates nothing and C may read it.
 type frame struct {
 	launch    driver.Launch
-	tiled     driver.Tiled
+	tiled     [2]driver.Tiled // K and V
 	decode    decodeParams
 	prefill   prefillParams
 	append    appendParams

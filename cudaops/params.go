@@ -1,9 +1,23 @@
 package cudaops
 
-import "github.com/gaze-ml/gaze/cudaops/internal/driver"
+import (
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
+	"github.com/gaze-ml/gaze/internal/attn"
+)
 
 // The kernels' parameters: the structs of kernels/params.h, which says what their fields mean. A test holds each field's place, size
 // and name against that file.
+
+// elementTypes are enum ElementType of params.h: the dtypes that a kernel chooses when it runs.
+var elementTypes = [...]int32{attn.F16: typeF16, attn.BF16: typeBF16, attn.E4M3: typeE4M3, attn.U8: typeNVFP4}
+
+const (
+	typeNone = iota // the kernel's own
+	typeF16
+	typeBF16
+	typeE4M3
+	typeNVFP4
+)
 
 type decodeParams struct {
 	Q, K, V, BlockTables, SeqLens, CumSeqLensQ                   driver.Addr

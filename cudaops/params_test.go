@@ -133,10 +133,11 @@ func TestEnums(t *testing.T) {
 		"FAULT_Q_ROWS": faultQRows, "FAULT_PAGE": faultPage, "FAULT_POSITION": faultPosition, "FAULT_REQUEST": faultRequest, "FAULT_ID": faultID,
 		"FAULT_KV_ROWS": faultKVRows, "FAULT_OFFSET_Q": faultOffsetQ, "FAULT_OFFSET_O": faultOffsetO, "FAULT_OFFSET_K": faultOffsetK,
 		"FAULT_OFFSET_V": faultOffsetV, "FAULT_OFFSET_STATS": faultOffsetStats,
+		"TYPE_NONE": typeNone, "TYPE_F16": typeF16, "TYPE_BF16": typeBF16, "TYPE_E4M3": typeE4M3, "TYPE_NVFP4": typeNVFP4,
 		"BINARY_ADD": binaryAdd, "BINARY_SUB": binarySub, "BINARY_MUL": binaryMul, "BINARY_DIV": binaryDiv,
 	}
 	found := map[string]bool{}
-	for _, m := range regexp.MustCompile(`\b((?:FAULT|BINARY)_\w+) = (\d+)`).FindAllStringSubmatch(comment.ReplaceAllString(string(header), ""), -1) {
+	for _, m := range regexp.MustCompile(`\b((?:FAULT|TYPE|BINARY)_\w+) = (\d+)`).FindAllStringSubmatch(comment.ReplaceAllString(string(header), ""), -1) {
 		found[m[1]] = true
 		if n, ok := known[m[1]]; !ok || strconv.Itoa(n) != m[2] {
 			t.Errorf("%s is %s in C, %d here (known: %v)", m[1], m[2], n, ok)

@@ -77,7 +77,13 @@ func refDecode(k *kernel, v view, l *fakecuda.Launch) error {
 	n, hq, b := int(p.Tokens), int(p.QHeads), int(p.Batch)
 	cache := []int{int(p.Pages), int(p.KVHeads), int(p.PageSize), k.Dim}
 	c := attn.NewDecodeCall()
-	c.Query = v.strided(p.Q, k.A, []int{n, hq, k.Dim}, p.QToken, p.QHead, 1)
+	q, out := k.A, k.A
+	if k.B == attn.E4M3 { // one kernel serves several types
+		q, out = dtypeOf(p.QType), dtypeOf(p.OutType)
+	} else if p.QType != typeNone || p.OutType != typeNone {
+		return fmt.Errorf("types %d and %d for a kernel of its own", p.QType, p.OutType)
+	}
+	c.Query = v.strided(p.Q, q, []int{n, hq, k.Dim}, p.QToken, p.QHead, 1)
 	c.Key, c.Value = v.strided(p.K, k.B, cache, p.KPage, p.KHead, p.KToken, 1), v.strided(p.V, k.B, cache, p.VPage, p.VHead, p.VToken, 1)
 	c.BlockTables = v.strided(p.BlockTables, attn.I32, []int{b, int(p.MaxPages)}, p.TableRow, 1)
 	c.SeqLens, c.Sinks = v.packed(p.SeqLens, attn.I32, b), v.packed(p.Sinks, attn.F32, hq)
@@ -90,7 +96,16 @@ func refDecode(k *kernel, v view, l *fakecuda.Launch) error {
 		c.QLenPerReq = int(p.QLen)
 	}
 	c.Mask = v.packed(p.Mask, attn.U16, b, int(p.QLen), 2*((int(p.QLen)+31)/32))
-	c.Out = v.packed(p.Out, k.A, n, hq, k.Dim)
+	if out == attn.U8 {
+		c.OSFScale, c.SFStartRow = float64(p.OutSFScale), int(p.OutSFStart)
+		c.Out = v.packed(p.Out, out, n, hq, k.Dim/2)
+		c.OutScale = v.packed(p.OutScale, attn.E4M3, (c.SFStartRow+n+127)/128*128, int(p.OutSFColumns))
+	} else {
+		c.Out = v.packed(p.Out, out, n, hq, k.Dim)
+		if p.OutScale != 0 {
+			return fmt.Errorf("block scales for an output of %v", out)
+		}
+	}
 	c.LSE, c.LSE2 = v.packed(p.LSE, attn.F32, n, hq), v.packed(p.LSE2, attn.F32, n, hq)
 	// What the kernel may scribble on, it does: partial results, by the formula of params.h.
 	grid, tile := int(l.Grid[0]), int(p.TileRows)
@@ -111,6 +126,16 @@ func refDecode(k *kernel, v view, l *fakecuda.Launch) error {
 		}
 	}
 	return run(&c)
+}
+
+// dtypeOf is enum ElementType turned back.
+func dtypeOf(element int32) attn.DType {
+	for dt, e := range elementTypes {
+		if e == element && e != typeNone {
+			return attn.DType(dt)
+		}
+	}
+	return attn.Invalid
 }
 
 func refPrefill(k *kernel, v view, l *fakecuda.Launch) error {
@@ -139,7 +164,13 @@ func refPrefill(k *kernel, v view, l *fakecuda.Launch) error {
 	c.OffsetsK, c.OffsetsV = offsets(p.OffsetsK, p.OffsetBytesK), offsets(p.OffsetsV, p.OffsetBytesV)
 	c.OffsetsStats = offsets(p.OffsetsStats, p.OffsetBytesStats)
 	c.QScale, c.KScale, c.VScale = v.packed(p.QScale, attn.F32, 1), v.packed(p.KScale, attn.F32, 1), v.packed(p.VScale, attn.F32, 1)
-	c.Out = v.packed(p.Out, k.A, n, hq, k.DimV)
+	out := k.A
+	if k.A == attn.E4M3 {
+		out = dtypeOf(p.OutType)
+	} else if p.OutType != typeNone {
+		return fmt.Errorf("output type %d for a kernel of its own", p.OutType)
+	}
+	c.Out = v.packed(p.Out, out, n, hq, k.DimV)
 	c.LSE, c.LSE2 = v.packed(p.LSE, attn.F32, b, int(p.MaxQLen), hq), v.packed(p.LSE2, attn.F32, b, int(p.MaxQLen), hq)
 	for _, lse := range []driver.Addr{p.LSE, p.LSE2} { // the kernel writes rows that exist only
 		if lse != 0 {

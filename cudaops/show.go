@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/gaze-ml/gaze/cudaops/kernels"
@@ -20,18 +22,19 @@ type Config struct {
 
 // KernelInfo is one row of the table from which kernels are chosen.
 type KernelInfo struct {
-	Op      string `json:"op"`
-	DType   string `json:"dtype,omitempty"`    // of the first operand
-	With    string `json:"with,omitempty"`     // of the cache, the weights or the output, where kernels differ in it
-	HeadDim int    `json:"head_dim,omitempty"` // of q and K where V's differs
-	ValDim  int    `json:"value_dim,omitempty"`
-	Target  string `json:"target"`
-	MinSM   int    `json:"min_sm"`           // compute capability, major·10 + minor
-	MaxSM   int    `json:"max_sm,omitempty"` // 0: every later one
-	Symbol  string `json:"symbol"`
-	Threads int    `json:"threads"`
-	Shared  int    `json:"shared_bytes,omitempty"`
-	Tile    int    `json:"tile_rows,omitempty"`
+	Op      string   `json:"op"`
+	DType   string   `json:"dtype,omitempty"`    // of the first operand
+	With    string   `json:"with,omitempty"`     // of the cache, the weights or the output, where kernels differ in it
+	Outs    []string `json:"outs,omitempty"`     // attention: dtypes of the output
+	HeadDim int      `json:"head_dim,omitempty"` // of q and K where V's differs
+	ValDim  int      `json:"value_dim,omitempty"`
+	Target  string   `json:"target"`
+	MinSM   int      `json:"min_sm"`           // compute capability, major·10 + minor
+	MaxSM   int      `json:"max_sm,omitempty"` // 0: every later one
+	Symbol  string   `json:"symbol"`
+	Threads int      `json:"threads"`
+	Shared  int      `json:"shared_bytes,omitempty"`
+	Tile    int      `json:"tile_rows,omitempty"`
 }
 
 // Describe gathers the devices, if any, and the embedded kernels.
@@ -49,7 +52,7 @@ func Describe() (Config, error) {
 		return c, err
 	}
 	for _, k := range ks {
-		i := KernelInfo{Op: k.Op, HeadDim: k.Dim, ValDim: k.DimV, Target: k.Target, MinSM: 80, Symbol: k.Symbol, Threads: k.Threads, Shared: k.Shared,
+		i := KernelInfo{Op: k.Op, Outs: ofOuts(k), HeadDim: k.Dim, ValDim: k.DimV, Target: k.Target, MinSM: 80, Symbol: k.Symbol, Threads: k.Threads, Shared: k.Shared,
 			Tile: k.Tile}
 		if k.Target == "sm90a" {
 			i.MinSM, i.MaxSM = 90, 90
@@ -100,10 +103,19 @@ func ShowConfigJSON(w io.Writer) error {
 }
 
 func (k KernelInfo) dtypes() string {
-	if k.With == "" || k.With == k.DType {
-		return k.DType
+	s := k.DType
+	if k.With != "" && k.With != k.DType {
+		s += " with " + k.With
 	}
-	return k.DType + " with " + k.With
+	return s + k.gives()
+}
+
+// gives is the outputs' dtypes where they are not the first operand's alone.
+func (k KernelInfo) gives() string {
+	if len(k.Outs) == 0 || slices.Equal(k.Outs, []string{k.DType}) {
+		return ""
+	}
+	return " → " + strings.Join(k.Outs, ", ")
 }
 
 func (k KernelInfo) dims() string {

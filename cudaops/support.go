@@ -17,27 +17,38 @@ func SupportTable(w io.Writer) error {
 		return err
 	}
 	type set = map[string]bool
-	with, dims, gpus := map[string]map[string]set{}, map[string]set{}, map[string]set{}
+	type line struct {
+		with       map[string]set // dtypes of the first operand and what they go with
+		dims, gpus set
+	}
+	type name struct{ op, gives string } // a line for each
+	lines := map[name]line{}
 	for _, k := range c.Kernels {
 		if k.Op == opCopy || k.Op == opFill { // not ops of anybody's graph
 			continue
 		}
-		if with[k.Op] == nil {
-			with[k.Op], dims[k.Op], gpus[k.Op] = map[string]set{}, set{}, set{}
+		n := name{k.Op, k.gives()}
+		if lines[n].with == nil {
+			lines[n] = line{map[string]set{}, set{}, set{}}
 		}
-		if with[k.Op][k.DType] == nil {
-			with[k.Op][k.DType] = set{}
+		l := lines[n]
+		if l.with[k.DType] == nil {
+			l.with[k.DType] = set{}
 		}
-		with[k.Op][k.DType][cmp.Or(k.With, k.DType)] = true
-		dims[k.Op][k.dims()], gpus[k.Op][k.gpus()] = true, true
+		l.with[k.DType][cmp.Or(k.With, k.DType)] = true
+		l.dims[k.dims()], l.gpus[k.gpus()] = true, true
 	}
 	fmt.Fprint(w, "| op | dtypes | head dim | compute capability |\n|---|---|---|---|\n")
-	for _, op := range slices.Sorted(maps.Keys(with)) {
-		portable := slices.DeleteFunc(slices.Sorted(maps.Keys(gpus[op])), func(s string) bool {
-			return len(gpus[op]) > 1 && !strings.Contains(s, "later") // a build of its own for a GPU that the portable one runs on too
+	for _, n := range slices.SortedFunc(maps.Keys(lines), func(a, b name) int {
+		return cmp.Or(strings.Compare(a.op, b.op), len(a.gives)-len(b.gives), strings.Compare(a.gives, b.gives))
+	}) {
+		l := lines[n]
+		portable := slices.DeleteFunc(slices.Sorted(maps.Keys(l.gpus)), func(s string) bool {
+			return len(l.gpus) > 1 && !strings.Contains(s, "later") // a build of its own for a GPU that the portable one runs on too
 		})
-		sizes := slices.SortedFunc(maps.Keys(dims[op]), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
-		if _, err := fmt.Fprintf(w, "| %s | %s | %s | %s |\n", cmp.Or(engineOps[op], op), pairs(with[op]), strings.Join(sizes, ", "), strings.Join(portable, ", ")); err != nil {
+		sizes := slices.SortedFunc(maps.Keys(l.dims), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+		if _, err := fmt.Fprintf(w, "| %s | %s%s | %s | %s |\n", cmp.Or(engineOps[n.op], n.op), pairs(l.with), n.gives, strings.Join(sizes, ", "),
+			strings.Join(portable, ", ")); err != nil {
 			return err
 		}
 	}

@@ -19,12 +19,14 @@ type kernel struct {
 	Shared  int    // bytes of dynamic shared memory
 	Tile    int    // decode and prefill: the most rows of one KV head that a block holds at a time
 	PerSM   int    // decode and prefill: blocks that run on a multiprocessor at once
+
+	Outs []attn.DType // decode and prefill: dtypes of the output, U8 for nvfp4
 }
 
-// key is what a call asks for. What does not matter for an op is zero.
+// key is what a call asks for. What does not matter for an op is zero. One kernel may serve several keys.
 type key struct {
 	Op      string     // the call's op, or one of the engine's
-	A, B    attn.DType // see the table
+	A, B    attn.DType // decode and prefill: of q and of K and V; else see the table
 	Dim     int        // head dim, of q and K where they differ from V's
 	DimV    int        // prefill: head dim of V
 	Size    int        // bytes of an element, where its type is of no account
@@ -88,36 +90,11 @@ func allRows() ([]*kernel, error) {
 
 // rows are the kernels of one target by the names that the sources give them; shapes are those of kernels/launch.h.
 func rows(target string, shapes map[string][4]int) []*kernel {
+	rs := attentionRows(target, shapes)
+	row := func(k key, threads int, symbol string, a ...any) {
+		rs = append(rs, &kernel{key: k, Threads: threads, Symbol: fmt.Sprintf(symbol, a...)})
+	}
 	const threads = 256
-	var rs []*kernel
-	row := func(k key, threads int, symbol string, a ...any) *kernel {
-		r := &kernel{key: k, Threads: threads, Symbol: fmt.Sprintf(symbol, a...)}
-		rs = append(rs, r)
-		return r
-	}
-	for _, dt := range []attn.DType{attn.BF16, attn.F16} {
-		n := names[dt]
-		for _, d := range []int{64, 96, 128, 192, 256} {
-			if s, ok := shapes[fmt.Sprintf("decode_%d_%s", d, target)]; ok {
-				k := row(key{Op: "decode", A: dt, B: dt, Dim: d}, s[0], "decode_h%d_%s_kv%s", d, n, n)
-				k.Shared, k.Tile, k.PerSM = s[1], s[2], s[3]
-			}
-		}
-		for _, d := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {192, 128}} {
-			name := fmt.Sprint(d[0])
-			if d[0] != d[1] {
-				name = fmt.Sprintf("%dx%d", d[0], d[1])
-			}
-			if s, ok := shapes[fmt.Sprintf("prefill_%s_%s", name, target)]; ok {
-				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1]}, s[0], "prefill_h%s_%s", name, n)
-				k.Shared, k.Tile, k.PerSM = s[1], s[2], s[3]
-			}
-			if s, ok := shapes[fmt.Sprintf("prefill_tma_%s_%s", name, target)]; ok {
-				k := row(key{Op: "prefill", A: dt, B: dt, Dim: d[0], DimV: d[1], Variant: tiled}, s[0], "prefill_h%s_%s_tma", name, n)
-				k.Shared, k.Tile, k.PerSM = s[1], s[2], s[3]
-			}
-		}
-	}
 	for _, dt := range floats {
 		n := names[dt]
 		row(key{Op: "rms_norm", A: dt}, threads, "rmsnorm_%s", n)
@@ -144,6 +121,62 @@ func rows(target string, shapes map[string][4]int) []*kernel {
 	return rs
 }
 
+// attentionRows are those of decode and prefill, whose kernels launch.h tells of.
+func attentionRows(target string, shapes map[string][4]int) (rs []*kernel) {
+	row := func(k key, shape, symbol string, outs ...attn.DType) {
+		if s, ok := shapes[shape+"_"+target]; ok {
+			rs = append(rs, &kernel{key: k, Threads: s[0], Shared: s[1], Tile: s[2], PerSM: s[3], Symbol: symbol, Outs: outs})
+		}
+	}
+	halves := []attn.DType{attn.BF16, attn.F16}
+	for _, d := range []int{64, 96, 128, 192, 256} {
+		k := key{Op: "decode", B: attn.E4M3, Dim: d}
+		for _, dt := range halves {
+			n := names[dt]
+			row(key{Op: k.Op, A: dt, B: dt, Dim: d}, fmt.Sprintf("decode_%d", d), fmt.Sprintf("decode_h%d_%s_kv%s", d, n, n), dt)
+		}
+		// One kernel reads e4m3 caches for queries of three dtypes.
+		for _, dt := range append(halves, attn.E4M3) {
+			outs := []attn.DType{dt, attn.E4M3}
+			if dt == attn.E4M3 {
+				outs = []attn.DType{attn.E4M3, attn.F16, attn.BF16, attn.U8}
+			}
+			k.A = dt
+			row(k, fmt.Sprintf("decode_e4m3_%d", d), fmt.Sprintf("decode_h%d_kve4m3", d), outs...)
+		}
+	}
+	for _, d := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {192, 128}} {
+		k := key{Op: "prefill", Dim: d[0], DimV: d[1]}
+		dims := k.dims("x")
+		for _, dt := range halves {
+			n := names[dt]
+			k.A, k.B, k.Variant = dt, dt, plain
+			row(k, "prefill_"+dims, fmt.Sprintf("prefill_h%s_%s", dims, n), dt)
+			k.Variant = tiled
+			row(k, "prefill_tma_"+dims, fmt.Sprintf("prefill_h%s_%s_tma", dims, n), dt)
+		}
+		k.A, k.B, k.Variant = attn.E4M3, attn.E4M3, plain
+		row(k, "prefill_e4m3_"+dims, fmt.Sprintf("prefill_h%s_e4m3", dims), attn.E4M3, attn.F16, attn.BF16)
+	}
+	return rs
+}
+
+// dims spells head dims, those of q and K before V's where there are two.
+func (k key) dims(between string) string {
+	if k.DimV == 0 || k.DimV == k.Dim {
+		return fmt.Sprint(k.Dim)
+	}
+	return fmt.Sprint(k.Dim, between, k.DimV)
+}
+
+// dtypes spells A and B, or A alone where the op has no B.
+func (k key) dtypes() string {
+	if k.B == attn.Invalid {
+		return k.A.String()
+	}
+	return fmt.Sprintf("%v with %v", k.A, k.B)
+}
+
 // runs tells whether the kernel's code runs on a GPU of that compute capability: sm_90a on 9.0 alone, the portable build on 8.0 and
 // everything later, by its PTX where the generation is another.
 func (k *kernel) runs(capability int) bool {
@@ -153,11 +186,11 @@ func (k *kernel) runs(capability int) bool {
 	return capability >= 80
 }
 
-// choices are the kernels that a GPU of a compute capability, with so much shared memory a block, runs: the best for each key, and all
-// keys in the table's order.
+// choices are the kernels that a GPU of a compute capability, with so much shared memory a block, runs: the best for each key, and all of
+// them in the table's order.
 type choices struct {
 	best map[key]*kernel
-	all  []key
+	all  []*kernel
 }
 
 func choicesOf(capability, shared int) (choices, error) {
@@ -166,19 +199,8 @@ func choicesOf(capability, shared int) (choices, error) {
 	for _, k := range ks {
 		if c.best[k.key] == nil && k.runs(capability) && k.Shared <= shared {
 			c.best[k.key] = k
-			c.all = append(c.all, k.key)
+			c.all = append(c.all, k)
 		}
 	}
 	return c, err
-}
-
-// keys are those of an op that pass.
-func (c *choices) keys(op string, pass func(key) bool) []key {
-	var ks []key
-	for _, k := range c.all {
-		if k.Op == op && pass(k) {
-			ks = append(ks, k)
-		}
-	}
-	return ks
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -32,11 +32,24 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	type served struct {
+		key
+		target string
+	}
+	by := map[served]string{}
 	for _, k := range ks {
-		if byRow[k.Symbol] != nil {
-			t.Errorf("two rows for %s", k.Symbol)
+		s := served{k.key, k.Target}
+		if other := by[s]; other != "" {
+			t.Errorf("%s and %s serve %+v", other, k.Symbol, k.key)
+		}
+		by[s] = k.Symbol
+		if first := byRow[k.Symbol]; first != nil && first.Op != k.Op {
+			t.Errorf("%s is for %s and for %s", k.Symbol, first.Op, k.Op)
 		}
 		byRow[k.Symbol] = k
+		if attention := k.Op == "decode" || k.Op == "prefill"; attention != (len(k.Outs) > 0) {
+			t.Errorf("%s has outputs %v", k.Symbol, k.Outs)
+		}
 	}
 	carried := map[string]bool{}
 	for _, im := range m.Images {
@@ -59,28 +72,28 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestLaunchShapes: every shape of kernels/launch.h belongs to a row.
+// TestLaunchShapes: every shape of kernels/launch.h is that of the rows that are not there without it.
 func TestLaunchShapes(t *testing.T) {
 	shapes, err := kernels.LaunchShapes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ks, err := allRows()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, s := range shapes {
+		target := name[strings.LastIndex(name, "_")+1:]
+		others := maps.Clone(shapes)
+		delete(others, name)
+		left := map[key]bool{}
+		for _, k := range rows(target, others) {
+			left[k.key] = true
+		}
 		found := false
-		for _, k := range ks {
-			of := k.Op
-			if k.Variant == tiled {
-				of += "_tma"
+		for _, k := range rows(target, shapes) {
+			if left[k.key] {
+				continue
 			}
-			if fmt.Sprintf("%s_%d_%s", of, k.Dim, k.Target) == name || fmt.Sprintf("%s_%dx%d_%s", of, k.Dim, k.DimV, k.Target) == name {
-				found = true
-				if k.Threads != s[0] || k.Shared != s[1] || k.Tile != s[2] || k.PerSM != s[3] {
-					t.Errorf("%s: %+v, launch.h has %v", name, k, s)
-				}
+			found = true
+			if k.Threads != s[0] || k.Shared != s[1] || k.Tile != s[2] || k.PerSM != s[3] {
+				t.Errorf("%s: %+v, launch.h has %v", name, k, s)
 			}
 		}
 		if !found {

@@ -52,7 +52,7 @@ CUresult gaze_wait(CUcontext ctx, CUevent e) { WITHIN(ctx, cuEventSynchronize(e)
 CUresult gaze_sync(CUcontext ctx, CUstream s) { WITHIN(ctx, cuStreamSynchronize(s)); }
 CUresult gaze_replay(CUcontext ctx, CUstream s, CUgraphExec g) { WITHIN(ctx, cuGraphLaunch(g, s)); }
 
-CUresult gaze_encode(uint64_t *map, const gaze_tiled *t) {
+static CUresult encode(uint64_t *map, const gaze_tiled *t) {
 	static const cuuint32_t each[4] = {1, 1, 1, 1};
 	CUtensorMap aligned; /* to 64 bytes, which Go's is not */
 	CUtensorMapDataType type = t->bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -60,4 +60,9 @@ CUresult gaze_encode(uint64_t *map, const gaze_tiled *t) {
 		CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (r == CUDA_SUCCESS) memcpy(map, &aligned, sizeof aligned);
 	return r;
+}
+
+CUresult gaze_encode(uint64_t *first, uint64_t *second, const gaze_tiled t[2]) {
+	CUresult r = encode(first, &t[0]);
+	return r == CUDA_SUCCESS ? encode(second, &t[1]) : r;
 }

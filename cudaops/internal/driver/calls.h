@@ -12,7 +12,7 @@ typedef struct {
 	uint32_t box[4], bf16, reserved;
 } gaze_tiled; /* Tiled in driver.go */
 
-CUresult gaze_encode(uint64_t *map, const gaze_tiled *);
+CUresult gaze_encode(uint64_t *first, uint64_t *second, const gaze_tiled[2]);
 CUresult gaze_run(CUcontext, CUstream, CUfunction, const gaze_launch *, void *params);
 CUresult gaze_to_device(CUcontext, CUstream, CUdeviceptr dst, const void *src, size_t n);
 CUresult gaze_to_host(CUcontext, CUstream, void *dst, CUdeviceptr src, size_t n);

@@ -117,9 +117,10 @@ func run(c *Context, f *Function, l *Launch, p unsafe.Pointer) error {
 	return check("cuLaunchKernelEx", C.gaze_run(c.c, c.s, f.c, (*C.gaze_launch)(unsafe.Pointer(l)), p))
 }
 
-// Encode makes a map.
-func Encode(m *Map, t *Tiled) error {
-	return check("cuTensorMapEncodeTiled", C.gaze_encode((*C.uint64_t)(&m[0]), (*C.gaze_tiled)(unsafe.Pointer(t))))
+// Encode makes two maps in one crossing into C.
+func Encode(first, second *Map, t *[2]Tiled) error {
+	return check("cuTensorMapEncodeTiled",
+		C.gaze_encode((*C.uint64_t)(&first[0]), (*C.uint64_t)(&second[0]), (*C.gaze_tiled)(unsafe.Pointer(t))))
 }
 
 // What crosses into C by address is laid out as C has it.

@@ -63,8 +63,8 @@ func (c *Context) EndCapture() (*Graph, error)          { return nil, unbuilt("c
 func (c *Context) Replay(g *Graph) error                { return unbuilt("cuGraphLaunch") }
 func (c *Context) Discard(g *Graph) error               { return unbuilt("cuGraphExecDestroy") }
 
-// Encode makes a map.
-func Encode(m *Map, t *Tiled) error { return unbuilt("cuTensorMapEncodeTiled") }
+// Encode makes two maps.
+func Encode(first, second *Map, t *[2]Tiled) error { return unbuilt("cuTensorMapEncodeTiled") }
 
 // Run launches f with one argument, the struct at p, by value.
 func Run[P any](c *Context, f *Function, l *Launch, p *P) error { return unbuilt("cuLaunchKernelEx") }
