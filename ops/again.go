@@ -5,19 +5,35 @@ import (
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/gaze-ml/gaze/internal/attn"
 )
 
 // bound is what a Do's call was bound to, so that the next Do on the same memory needs no look at it.
 type bound struct {
-	to      []operandHeader
+	to      []seen
 	backend Backend   // nil: not bound
 	devices *[]Device // that were registered then
 }
 
-// operandHeader is what of an operand's header View doesn't keep.
-type operandHeader struct {
+// seen is what of an operand's header View doesn't keep.
+type seen struct {
 	dtype tensor.Dtype
 	bytes uintptr
+}
+
+func see(v gorgonia.Value) seen {
+	s := seen{dtype: v.Dtype()}
+	if d, ok := v.(*tensor.Dense); ok {
+		s.bytes = d.MemSize()
+	}
+	return s
+}
+
+// again tells whether d is what View made t of, when it was seen.
+func (s *seen) again(d *tensor.Dense, t *attn.Tensor) bool {
+	return d.Uintptr() == uintptr(t.Ptr) && d.MemSize() == s.bytes && d.Dtype() == s.dtype && len(d.Mask()) == 0 &&
+		slices.Equal(d.Shape(), t.Shape[:t.Rank]) && slices.Equal(d.Strides(), t.Stride[:t.Rank])
 }
 
 // again tells whether vals lie where the call was bound to, in the same shapes, while no device came or went. That the memory is still
@@ -27,13 +43,7 @@ func (t *tape) again(vals []gorgonia.Value) bool {
 		return false
 	}
 	for i, v := range vals {
-		d, ok := v.(*tensor.Dense)
-		if !ok || d == nil {
-			return false
-		}
-		in, h := &t.in[i], &t.bound.to[i]
-		if d.Uintptr() != uintptr(in.Ptr) || d.MemSize() != h.bytes || d.Dtype() != h.dtype || d.IsMasked() ||
-			!slices.Equal(d.Shape(), in.Shape[:in.Rank]) || !slices.Equal(d.Strides(), in.Stride[:in.Rank]) {
+		if d, ok := v.(*tensor.Dense); !ok || d == nil || !t.bound.to[i].again(d, &t.in[i]) {
 			return false
 		}
 	}
@@ -44,11 +54,7 @@ func (t *tape) again(vals []gorgonia.Value) bool {
 func (t *tape) remember(vals []gorgonia.Value, be Backend, registered *[]Device) {
 	t.bound.to = t.bound.to[:0]
 	for _, v := range vals {
-		h := operandHeader{dtype: v.Dtype()}
-		if d, ok := v.(*tensor.Dense); ok {
-			h.bytes = d.MemSize()
-		}
-		t.bound.to = append(t.bound.to, h)
+		t.bound.to = append(t.bound.to, see(v))
 	}
 	t.bound.backend, t.bound.devices = be, registered
 }

@@ -189,8 +189,15 @@ func (o *op[C, P]) want(i int) (Result, error) {
 type tape struct {
 	call    Call
 	in, out []attn.Tensor
-	vals    []*tensor.Dense
-	dev     Device // where the outputs are; nil: the host
-	made    bool   // they are
+	vals    []*tensor.Dense // the results
+	given   *header         // of the first result
+	dev     Device          // where the outputs are; nil: the host
+	made    bool            // they are
 	bound   bound
+}
+
+// give is result i under the header at h.
+func (t *tape) give(h **header, i int) *tensor.Dense {
+	d := t.vals[i]
+	return over(h, d, d.Shape(), d.Strides())
 }

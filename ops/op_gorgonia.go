@@ -176,9 +176,10 @@ func noGradient(name string) error {
 
 /* running */
 
-// Do runs the op on the backend of the device where the operands lie and returns a fresh header over memory that the op owns, there.
-// On a device it stays until the operands come from another device or the device is closed: Gorgonia doesn't tell when it is done
-// with a value.
+// Do runs the op on the backend of the device where the operands lie and returns a tensor over memory that the op owns, there. It is a
+// value until the op runs again, which writes the same memory and gives the same tensor, unless somebody has changed that since. On a
+// device the memory stays until the operands come from another device or the device is closed: Gorgonia doesn't tell when it is done
+// with a value. Clones of a graph share their ops, and so results: UnbindAllNonInputs is for one of them.
 func (o *op[C, P]) Do(vals ...gorgonia.Value) (v gorgonia.Value, err error) {
 	name := P(&o.proto).Op()
 	defer recovered(name, &err)
@@ -204,7 +205,7 @@ func (o *op[C, P]) Do(vals ...gorgonia.Value) (v gorgonia.Value, err error) {
 	if err := t.call.Run(t.bound.backend); err != nil {
 		return nil, err
 	}
-	return t.vals[0].ShallowClone(), nil
+	return t.give(&t.given, 0), nil
 }
 
 // bind looks at the operands and binds the call to them.
@@ -262,14 +263,14 @@ func (o *op[C, P]) makeOutputs(dev Device) error {
 	return nil
 }
 
-// last gives result i of the last Do.
-func (o *op[C, P]) last(i int) *tensor.Dense {
+// last gives result i of the last Do under a header that the caller keeps at h; nil: it hasn't run.
+func (o *op[C, P]) last(i int, h **header) *tensor.Dense {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.tape == nil {
+	if o.tape == nil || o.tape.vals[i] == nil {
 		return nil
 	}
-	return o.tape.vals[i]
+	return o.tape.give(h, i)
 }
 
 // recovered turns a panic into an error: Gorgonia runs ops in a goroutine of its own, where a panic ends the process.

@@ -20,13 +20,14 @@ type Projection struct {
 	result Result
 	desc   []attn.Tensor
 	serial uint64
+	given  *header // under of's lock
 }
 
 // several is an op with more than one result.
 type several interface {
 	Planned
 	want(i int) (Result, error)
-	last(i int) *tensor.Dense
+	last(i int, h **header) *tensor.Dense
 }
 
 var _ gorgonia.SDOp = (*Projection)(nil)
@@ -67,11 +68,11 @@ func (p *Projection) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) {
 // Do returns what the operand's op wrote in its last run.
 func (p *Projection) Do(...gorgonia.Value) (v gorgonia.Value, err error) {
 	defer recovered(p.name, &err)
-	d := p.of.last(p.index)
+	d := p.of.last(p.index, &p.given)
 	if d == nil {
 		return nil, attn.Errorf(ErrArgument, p.name, "out", "an op that has run", "%v, which has not", p.of)
 	}
-	return d.ShallowClone(), nil
+	return d, nil
 }
 
 // ReturnsPtr is true.
