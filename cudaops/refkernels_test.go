@@ -3,7 +3,6 @@
 package cudaops
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
 	"github.com/gaze-ml/gaze/internal/attn"
 	"github.com/gaze-ml/gaze/internal/cpu"
-	"github.com/gaze-ml/gaze/internal/half"
 )
 
 // The bodies of the backend's kernels on the recording driver: what params.h says of a struct's fields, turned back into a call that
@@ -212,23 +210,6 @@ func refTiles(k *kernel, p *prefillParams) error {
 	return nil
 }
 
-func refAppend(k *kernel, v view, l *fakecuda.Launch) error {
-	p := fakecuda.As[appendParams](l)
-	n, h, b := int(p.Tokens), int(p.KVHeads), int(p.Batch)
-	c := attn.AppendCall{KScale: float64(p.KScale), VScale: float64(p.VScale)}
-	c.Key = v.strided(p.K, k.A, []int{n, h, int(p.KDim)}, p.KRowToken, p.KRowHead, 1)
-	c.Value = v.strided(p.V, k.A, []int{n, h, int(p.VDim)}, p.VRowToken, p.VRowHead, 1)
-	c.KeyCache = v.strided(p.KCache, k.B, []int{int(p.Pages), h, int(p.PageSize), int(p.KDim)}, p.KPage, p.KHead, p.KToken, 1)
-	c.ValueCache = v.strided(p.VCache, k.B, []int{int(p.Pages), h, int(p.PageSize), int(p.VDim)}, p.VPage, p.VHead, p.VToken, 1)
-	c.BlockTables = v.strided(p.BlockTables, attn.I32, []int{b, int(p.MaxPages)}, p.TableRow, 1)
-	c.Positions, c.Requests = v.packed(p.Positions, attn.I32, n), v.packed(p.Requests, attn.I32, n)
-	c.CumSeqLens, c.StartPositions = v.packed(p.CumSeqLens, attn.I32, b+1), v.packed(p.StartPositions, attn.I32, b)
-	if p.Rotary != 0 || p.Q != 0 {
-		return fmt.Errorf("rotary %d, q %#x in a call without RoPE", p.Rotary, p.Q)
-	}
-	return run(&c)
-}
-
 func refNorm(k *kernel, v view, l *fakecuda.Launch) error {
 	p := fakecuda.As[rmsNormParams](l)
 	n, h := int(p.Rows), int(p.Columns)
@@ -299,72 +280,8 @@ func refEmbedding(k *kernel, v view, l *fakecuda.Launch) error {
 	return run(&c)
 }
 
-// refRoPE computes, for the call's frequencies are in the struct.
-func refRoPE(k *kernel, v view, l *fakecuda.Launch) error {
-	p := fakecuda.As[ropeParams](l)
-	n, h, d, half := int(p.Tokens), int(p.Heads), int(p.HeadDim), int(p.Rotary)/2
-	x, out := v.strided(p.X, k.A, []int{n, h, d}, p.XToken, p.XHead, 1), v.packed(p.Out, k.A, n, h, d)
-	var factors []float32
-	if p.Factors != 0 {
-		factors = fakecuda.On[float32](v.m, uint64(p.Factors), half)
-	}
-	for t, pos := range fakecuda.On[int32](v.m, uint64(p.Positions), n) {
-		if pos < -1 {
-			report(v, p.Fault, fault{faultPosition, p.Op, int64(t), int64(pos), math.MaxInt32})
-			return nil
-		}
-		for head := range h {
-			row := make([]float64, d)
-			for i := range row {
-				row[i] = get(&x, t*x.Stride[0]+head*x.Stride[1]+i)
-			}
-			for i := range half {
-				a, b := i, i+half
-				if p.Adjacent == 1 {
-					a, b = 2*i, 2*i+1
-				}
-				turns := p.Turns[i]
-				if factors != nil {
-					turns /= float64(factors[i])
-				}
-				if pos >= 0 {
-					sin, cos := math.Sincos(2 * math.Pi * turns * float64(pos))
-					row[a], row[b] = row[a]*cos-row[b]*sin, row[a]*sin+row[b]*cos
-				}
-			}
-			for i := range row {
-				set(&out, (t*h+head)*d+i, row[i])
-			}
-		}
-	}
-	return nil
-}
-
 func refArgmax(k *kernel, v view, l *fakecuda.Launch) error {
 	p := fakecuda.As[argmaxParams](l)
 	n, width := int(p.Rows), int(p.Columns)
 	return run(&attn.ArgmaxCall{X: v.strided(p.X, k.A, []int{n, width}, p.XRow, 1), Out: v.packed(p.Out, attn.I32, n)})
-}
-
-func get(t *attn.Tensor, offset int) float64 {
-	b := driver.Host(t.At(offset), t.DType.Size())
-	switch t.DType {
-	case attn.F16:
-		return float64(half.F16(binary.LittleEndian.Uint16(b)).Float32())
-	case attn.BF16:
-		return float64(half.BF16(binary.LittleEndian.Uint16(b)).Float32())
-	}
-	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-}
-
-func set(t *attn.Tensor, offset int, x float64) {
-	b := driver.Host(t.At(offset), t.DType.Size())
-	switch t.DType {
-	case attn.F16:
-		binary.LittleEndian.PutUint16(b, uint16(half.F16FromFloat32(float32(x))))
-	case attn.BF16:
-		binary.LittleEndian.PutUint16(b, uint16(half.BF16FromFloat32(float32(x))))
-	default:
-		binary.LittleEndian.PutUint32(b, math.Float32bits(float32(x)))
-	}
 }
