@@ -8,19 +8,21 @@
 
 namespace gaze {
 
-// Place is where a token goes. page < 0: nowhere.
+// Place is where a token goes. page < 0: nowhere, because it is skipped or a value is bad.
 struct Place {
   int64_t page;
   int slot, position;
+  bool skipped;
 };
 
 __device__ __forceinline__ Place place_of(const AppendParams &p, int64_t token) {
   const bool blame = threadIdx.x % 32 == 0;
-  Place to = {-1, 0, -1};
+  Place to = {-1, 0, -1, false};
   int request;
   if (p.positions != nullptr) {
     to.position = p.positions[token];
-    if (to.position == -1) return to;
+    to.skipped = to.position == -1;
+    if (to.skipped) return to;
     request = p.requests[token];
     if (request < 0 || request >= p.batch) {
       if (blame) report(p.fault, p.op, FAULT_REQUEST, token, request, p.batch);
@@ -82,11 +84,16 @@ __device__ __forceinline__ void append(const AppendParams &p, Store k_store, Sto
     const Place to = place_of(p, token);
     Rotation r;
     r.pairs = 0;
-    if (p.rotary > 0 && to.position >= 0 && first < q_heads + p.kv_heads) r.at(to.position, p.turns, p.factors, p.rotary);
+    if (p.rotary > 0 && to.page >= 0 && first < q_heads + p.kv_heads) r.at(to.position, p.turns, p.factors, p.rotary);
     for (int i = first; i < min(first + kHeads, heads); i++) {
       if (i < q_heads) {
         const T *x = static_cast<const T *>(p.q) + token * p.q_token + i * p.q_head;
-        rotate_row(static_cast<T *>(p.q_out) + (token * q_heads + i) * p.k_dim, x, p.k_dim, r, p.adjacent, Plain<T>());
+        T *out = static_cast<T *>(p.q_out) + (token * q_heads + i) * p.k_dim;
+        if (to.page < 0 && !to.skipped) {
+          zero_row(out, p.k_dim);
+        } else {
+          rotate_row(out, x, p.k_dim, r, p.adjacent, Plain<T>());
+        }
       } else if (to.page < 0) {
         break;
       } else if (i < q_heads + p.kv_heads) {

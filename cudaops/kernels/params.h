@@ -164,7 +164,7 @@ typedef struct {
 } PrefillParams;
 
 // append_{rows}_{cache}: writes rows of new keys and values into a paged cache. Grid: any; 256 threads.
-// With rotary > 0 keys are rotated on the way (RoPE), and q, if given, is rotated into q_out.
+// With rotary > 0 keys are rotated on the way (RoPE), and q, if given, is rotated into q_out; at position -1 it is copied, a bad row is 0.
 typedef struct {
   const void *k;                   // [T,Hkv,Dk]
   const void *v;                   // [T,Hkv,Dv]
@@ -209,7 +209,8 @@ typedef struct {
   double turns[256];     // [R/2] turns (angle/2π) a position
 } AppendParams;
 
-// rope_{dtype}: rotary embedding of [T,H,D]. Grid: any; 256 threads. out may be x. Rows at position -1 are copied.
+// rope_{dtype}: rotary embedding of [T,H,D]. Grid: any; 256 threads. out may be x. Rows at position -1 are copied, below
+// they are 0.
 typedef struct {
   const void *x;             // [T,H,D]
   const int32_t *positions;  // [T]

@@ -14,13 +14,19 @@ __device__ __forceinline__ void rope(const RoPEParams &p) {
   for (int64_t item = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; item < p.tokens * chunks; item += step) {
     const int64_t token = item / chunks;
     const int head = (int)(item % chunks) * kHeads, position = p.positions[token];
-    if (position < -1 && lane == 0) report(p.fault, p.op, FAULT_POSITION, token, position, (int64_t)1 << 31);
+    const bool bad = position < -1;
+    if (bad && lane == 0) report(p.fault, p.op, FAULT_POSITION, token, position, (int64_t)1 << 31);
     Rotation r;
     r.pairs = 0;
     if (position >= 0) r.at(position, p.turns, p.factors, p.rotary);
     for (int h = head; h < min(head + kHeads, p.heads); h++) {
       const T *x = static_cast<const T *>(p.x) + token * p.x_token + h * p.x_head;
-      rotate_row(static_cast<T *>(p.out) + (token * p.heads + h) * p.head_dim, x, p.head_dim, r, p.adjacent, Plain<T>());
+      T *out = static_cast<T *>(p.out) + (token * p.heads + h) * p.head_dim;
+      if (bad) {
+        zero_row(out, p.head_dim);
+      } else {
+        rotate_row(out, x, p.head_dim, r, p.adjacent, Plain<T>());
+      }
     }
   }
 }

@@ -54,6 +54,12 @@ __device__ __forceinline__ void copy_row(To *out, const T *x, int from, int n, S
   }
 }
 
+// zero_row is what becomes of a row whose values may not be followed.
+template <class To>
+__device__ __forceinline__ void zero_row(To *out, int n) {
+  for (int i = threadIdx.x % 32; i < n; i += 32) out[i] = from_f32<To>(0.0f);
+}
+
 // rotate_row stores a row with its first 2·pairs elements turned. out may be x.
 template <class T, class To, class Store>
 __device__ __forceinline__ void rotate_row(To *out, const T *x, int n, const Rotation &r, bool adjacent, Store store) {

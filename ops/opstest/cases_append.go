@@ -69,6 +69,7 @@ func appendCases() []Case {
 			return []float64{0x1p-24, 0x1p-25, 0x1.8p-25, 65519, 65520, -65536, 1 + 0x1p-11, 1 + 0x1.8p-10, 0x1.ffcp-15, 0x1.ffep-15}[d%10]
 		}
 	}))
+	out = append(out, appendRoPECases(base)...)
 	refuse := func(name string, s appendSpec, arg string, index, value int, args ...string) {
 		s.bad = &badValue{arg: arg, index: index, value: value, want: refusal{kind: attn.ErrArgument, args: args, request: -1}}
 		add(Corner, "refuse/"+name, "a bad value is an ErrArgument that names the argument, and nothing is written", s)
@@ -83,10 +84,68 @@ func appendCases() []Case {
 		s.requests, s.positions = nil, nil
 		s.starts, s.counts = []int{3, 0, 9}, []int{6, 2, 7}
 	})
+	turned := base.with(func(s *appendSpec) { s.rope, s.qHeads = attn.RoPEConfig{Base: 1e4}, 6 })
+	refuse("rope/position=-2", turned, "positions", 5, -2, "positions")
+	refuse("rope/table=pages", turned, "block_tables", 1*7+3, 14, "block_tables")
 	refuse("cum_falls", cum, "cum_seq_lens", 2, 5, "cum_seq_lens")
 	refuse("cum_starts_at_1", cum, "cum_seq_lens", 0, 1, "cum_seq_lens")
 	refuse("cum_over_rows", cum, "cum_seq_lens", 3, 16, "cum_seq_lens")
 	refuse("start=-2", cum, "start_positions", 1, -2, "start_positions")
 	refuse("start_over_table", cum, "start_positions", 2, 10, "start_positions")
+	return out
+}
+
+// appendRoPECases turn keys, and queries along with them.
+func appendRoPECases(base appendSpec) []Case {
+	var out []Case
+	add := func(list List, name, why string, change func(*appendSpec)) {
+		s := base.with(func(s *appendSpec) { s.rope, s.qHeads = attn.RoPEConfig{Base: 1e4}, 6 })
+		out = append(out, Case{Name: "append_kv/rope/" + name, Why: why, Op: "append_kv", List: list, body: s.with(change)})
+	}
+	for _, p := range []attn.Pairing{attn.HalfSplit, attn.Adjacent} {
+		tag := "/" + p.String()
+		for _, cache := range []attn.DType{attn.F32, attn.F16, attn.BF16, attn.E4M3} {
+			for _, row := range floatDTypes {
+				add(Correctness, fmt.Sprintf("cache=%v/rows=%v", cache, row)+tag, "keys and queries turn, values don't; one rounding, to the cache's dtype", func(s *appendSpec) {
+					s.rope.Pairing, s.cacheDT, s.rowDT = p, cache, row
+				})
+			}
+		}
+		add(Correctness, "e4m3_scale"+tag, "sat(turned/scale)", func(s *appendSpec) {
+			s.rope.Pairing, s.cacheDT, s.rowDT, s.kScale, s.vScale = p, attn.E4M3, attn.BF16, 0.37, 1.9
+		})
+		add(Correctness, "rotary_dim=32"+tag, "elements past the rotary dim are stored as they are", func(s *appendSpec) {
+			s.rope.Pairing, s.rope.RotaryDim, s.dk, s.dv = p, 32, 80, 64
+		})
+		add(Correctness, "factors"+tag, "each frequency over its own factor", func(s *appendSpec) { s.rope.Pairing, s.factors = p, true })
+		add(Correctness, "llama3"+tag, "Llama 3's scaling", func(s *appendSpec) {
+			s.rope = attn.RoPEConfig{Pairing: p, Base: 5e5, Scaling: attn.RoPEScaling{Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 64}}
+			s.dk, s.dv = 128, 128
+		})
+		add(Correctness, "cum_seq_lens"+tag, "positions count on from each request's start", func(s *appendSpec) {
+			s.requests, s.positions, s.rope.Pairing = nil, nil, p
+			s.starts, s.counts = []int{3, 0, 9}, []int{6, 0, 7}
+		})
+		add(Corner, "skipped"+tag, "the query of a skipped row is copied", func(s *appendSpec) {
+			s.rope.Pairing, s.positions = p, []int{-1, 3, -1, 15, -1, 12}
+		})
+		add(Corner, "rows_strided"+tag, "q, k and v are slices of a fused QKV row", func(s *appendSpec) { s.rope.Pairing, s.rowGap = p, 72 })
+		add(Corner, "position=131071"+tag, "angles of 131071 radians", func(s *appendSpec) {
+			s.rope.Pairing, s.rope.Base, s.cacheDT = p, 5e5, attn.F32
+			s.page, s.columns, s.hkv = 1<<16, 2, 1
+			s.requests, s.positions = []int{0, 0, 0}, []int{131071, 131070, 100003}
+			s.dk, s.dv = 16, 16
+		})
+	}
+	for f := pairHND; f <= stackedNHD; f++ {
+		add(Corner, "layouts/"+f.String(), "every form of the cache", func(s *appendSpec) { s.form = f })
+	}
+	add(Corner, "layouts/padded", "K and V with strides of their own", func(s *appendSpec) { s.form = padded })
+	add(Corner, "keys_alone", "no query", func(s *appendSpec) { s.qHeads = 0 })
+	add(Corner, "heads=1-21", "heads of q, k and v that end amid a group of eight", func(s *appendSpec) { s.hkv, s.qHeads = 1, 21 })
+	add(Corner, "rotary_dim=2", "one pair", func(s *appendSpec) { s.rope.RotaryDim, s.dk, s.dv = 2, 8, 8 })
+	add(Corner, "rows=0", "no row at all", func(s *appendSpec) {
+		s.requests, s.positions, s.starts, s.counts = nil, nil, []int{2, 0}, []int{0, 0}
+	})
 	return out
 }

@@ -62,6 +62,9 @@ func layerFaults() []fault {
 	changeRoPE := func(f func(c *attn.RoPECall)) attn.Backend {
 		return &meddler{before: func(c attn.Call) { f(c.(*attn.RoPECall)) }}
 	}
+	changeAppend := func(f func(c *attn.AppendCall)) attn.Backend {
+		return &meddler{before: func(c attn.Call) { f(c.(*attn.AppendCall)) }}
+	}
 	storing := func(f func(x float64) float64) attn.Backend {
 		return bent(faults{store: func(_ *attn.Tensor, _ int, x float64) float64 { return f(x) }})
 	}
@@ -78,6 +81,20 @@ func layerFaults() []fault {
 			}
 			return x
 		}})},
+		{"append with pairings swapped", []string{"append_kv"}, changeAppend(func(c *attn.AppendCall) {
+			if c.RoPE() {
+				c.Pairing ^= 1
+			}
+		})},
+		{"append with rotary_dim ignored", []string{"append_kv"}, changeAppend(func(c *attn.AppendCall) { c.RotaryDim = 0 })},
+		{"append with factors ignored", []string{"append_kv"}, changeAppend(func(c *attn.AppendCall) { c.Factors = attn.Tensor{} })},
+		{"append with scaling ignored", []string{"append_kv"}, changeAppend(func(c *attn.AppendCall) { c.Scaling = attn.RoPEScaling{} })},
+		{"append without RoPE", []string{"append_kv"}, changeAppend(func(c *attn.AppendCall) { c.RoPEConfig = attn.RoPEConfig{} })},
+		{"append turns by the next position", []string{"append_kv"}, placed("position", func(at int, _ attn.Call) int { return at + 1 })},
+		{"append turns V too", []string{"append_kv"}, skipping("V as it is")},
+		{"append rounds keys twice", []string{"append_kv"}, skipping("one rounding")},
+		{"append leaves the query unturned", []string{"append_kv"}, skipping("turn the query")},
+		{"append leaves out queries of skipped rows", []string{"append_kv"}, skipping("copy skipped queries")},
 		{"eps outside the root", norm, &meddler{after: func(c attn.Call) {
 			n := c.(*attn.RMSNormCall)
 			d := *n

@@ -123,6 +123,11 @@ func (m *meddler) Prefill(c *attn.PrefillCall) error {
 	return m.around(&d, func() error { return m.Reference.Prefill(&d) })
 }
 
+func (m *meddler) Append(c *attn.AppendCall) error {
+	d := *c
+	return m.around(&d, func() error { return m.Reference.Append(&d) })
+}
+
 func (m *meddler) RMSNorm(c *attn.RMSNormCall) error {
 	return m.around(c, func() error { return m.Reference.RMSNorm(c) })
 }

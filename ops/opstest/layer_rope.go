@@ -86,13 +86,20 @@ func rope(dst, x []float64, c *attn.RoPEConfig, factors []float64, pos int) {
 	if pos < 0 {
 		return
 	}
-	r := c.Rotary(len(x))
-	for i := range r / 2 {
-		a, b := i, i+r/2
-		if c.Pairing == attn.Adjacent {
-			a, b = 2*i, 2*i+1
-		}
+	eachPair(c, len(x), func(i, a, b int) {
 		sin, cos := math.Sincos(float64(pos) * ropeFrequency(c, factors, i, len(x)))
 		dst[a], dst[b] = x[a]*cos-x[b]*sin, x[a]*sin+x[b]*cos
+	})
+}
+
+// eachPair visits the pairs of a head of size d that turn.
+func eachPair(c *attn.RoPEConfig, d int, visit func(i, a, b int)) {
+	r := c.Rotary(d)
+	for i := range r / 2 {
+		if c.Pairing == attn.Adjacent {
+			visit(i, 2*i, 2*i+1)
+		} else {
+			visit(i, i, i+r/2)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package opstest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 )
@@ -28,7 +29,7 @@ func (r *Reference) Append(c *attn.AppendCall) error {
 			}
 		}
 	}
-	for i, w := range rows {
+	for _, w := range rows {
 		if w.b < 0 || w.b >= requests {
 			return value("requests", c.Op(), fmt.Sprintf("0 to %d", requests-1), "%d in row %d", w.b, w.t)
 		}
@@ -43,8 +44,14 @@ func (r *Reference) Append(c *attn.AppendCall) error {
 		if id < 0 || id >= c.KeyCache.Shape[0] {
 			return value("block_tables", c.Op(), fmt.Sprintf("a page of 0 to %d", c.KeyCache.Shape[0]-1), "%d for request %d", id, w.b)
 		}
-		rows[i].pos = w.pos
 	}
+	r.appendQuery(c, func() (at []int) {
+		at = slices.Repeat([]int{-1}, c.Key.Shape[0])
+		for _, w := range rows {
+			at[w.t] = w.pos
+		}
+		return at
+	})
 	for _, w := range rows {
 		for h := range c.Key.Shape[1] {
 			for _, side := range []struct {
@@ -53,6 +60,9 @@ func (r *Reference) Append(c *attn.AppendCall) error {
 			}{{&c.KeyCache, &c.Key, c.KScale}, {&c.ValueCache, &c.Value, c.VScale}} {
 				x := make([]float64, side.rows.Shape[2])
 				floatsAt(x, side.rows, w.t*side.rows.Stride[0]+h*side.rows.Stride[1])
+				if side.rows == &c.Key || r.skips("V as it is") {
+					x = r.turned(c, x, w.pos)
+				}
 				for d := range x {
 					x[d] /= side.scale
 					if r.skips("divide by the scale") {
@@ -66,6 +76,45 @@ func (r *Reference) Append(c *attn.AppendCall) error {
 		}
 	}
 	return nil
+}
+
+// turned is a head of a row at pos after RoPE.
+func (r *Reference) turned(c *attn.AppendCall, x []float64, pos int) []float64 {
+	if !c.RoPE() {
+		return x
+	}
+	var factors []float64
+	if c.Factors.Valid() {
+		factors = rows(&c.Factors)
+	}
+	y := make([]float64, len(x))
+	rope(y, x, &c.RoPEConfig, factors, r.at("position", pos, c))
+	if r.skips("one rounding") {
+		for i := range y {
+			y[i] = formats[c.Key.DType].round(y[i])
+		}
+	}
+	return y
+}
+
+// appendQuery turns the query's rows, which are at these positions.
+func (r *Reference) appendQuery(c *attn.AppendCall, positions func() []int) {
+	if !c.Query.Valid() {
+		return
+	}
+	d, heads := c.Query.Shape[2], c.Query.Shape[1]
+	x := rows(&c.Query)
+	for t, pos := range positions() {
+		for h := range heads {
+			n := (t*heads + h) * d
+			switch y := x[n:][:d]; {
+			case pos >= 0 && !r.skips("turn the query"):
+				r.set(&c.QueryOut, n, r.turned(c, y, pos)...)
+			case pos >= 0 || !r.skips("copy skipped queries"):
+				r.set(&c.QueryOut, n, y...)
+			}
+		}
+	}
 }
 
 // rows reads a float operand of any rank as rows of its last dimensions.

@@ -99,6 +99,27 @@ func otherRefusals() []refusalRow {
 		}),
 		row("table absent", goodAppend(), arg, "block_tables", func(c A) { c.BlockTables = attn.Tensor{} }),
 
+		row("base NaN", turningAppend(), arg, "base", func(c A) { c.Base = math.NaN() }),
+		row("pairing without a base", turningAppend(), arg, "base", func(c A) { c.RoPEConfig = attn.RoPEConfig{Pairing: attn.Adjacent} }),
+		row("pairing unknown", turningAppend(), arg, "pairing", func(c A) { c.Pairing = 2 }),
+		row("rotary_dim 66", turningAppend(), arg, "rotary_dim", func(c A) { c.RotaryDim = 66 }),
+		row("scaling without a factor", turningAppend(), arg, "scaling.factor", func(c A) { c.Scaling.OriginalContext = 8192 }),
+		row("factors of another length", turningAppend(), shape, "factors", func(c A) { c.Factors = attn.Of(attn.F32, 64) }),
+		row("factors of float16", turningAppend(), dtype, "factors", func(c A) { c.Factors.DType = attn.F16 }),
+		row("factors without RoPE", turningAppend(), arg, "factors", func(c A) { c.RoPEConfig, c.Query = attn.RoPEConfig{}, attn.Tensor{} }),
+		row("query without RoPE", turningAppend(), arg, "query", func(c A) { c.RoPEConfig = attn.RoPEConfig{} }),
+		row("query of another dtype", turningAppend(), dtype, "query", func(c A) { c.Query.DType = attn.F32 }),
+		row("query of other rows", turningAppend(), shape, "query", func(c A) { c.Query = attn.Of(attn.F16, 4, 8, 64) }),
+		row("query of another dim", turningAppend(), shape, "query", func(c A) { c.Query = attn.Of(attn.F16, 5, 8, 128) }),
+		row("query strided in D", turningAppend(), shape, "query", func(c A) { c.Query = strided(c.Query) }),
+		row("query_out of another shape", turningAppend(), shape, "query_out", func(c A) { c.QueryOut = attn.Of(attn.F16, 5, 4, 64) }),
+		row("turned e4m3 rows", turningAppend(), dtype, "k", func(c A) {
+			c.Query = attn.Tensor{}
+			for _, t := range []*attn.Tensor{&c.Key, &c.Value, &c.KeyCache, &c.ValueCache} {
+				t.DType = attn.E4M3
+			}
+		}),
+
 		row("weight of another width", goodNorm(), shape, "weight", func(c *attn.RMSNormCall) { c.Weight = attn.Of(attn.F32, 32) }),
 		row("weight of another dtype", goodNorm(), dtype, "weight", func(c *attn.RMSNormCall) { c.Weight = attn.Of(attn.BF16, 64) }),
 		row("residual of another dtype", goodNorm(), dtype, "residual", func(c *attn.RMSNormCall) { c.Residual = attn.Of(attn.F32, 3, 64) }),

@@ -70,6 +70,12 @@ func goodAppend() *attn.AppendCall {
 	return &c
 }
 
+func turningAppend() *attn.AppendCall {
+	c := goodAppend()
+	c.RoPEConfig, c.Factors, c.Query = attn.RoPEConfig{Base: 1e4}, attn.Of(attn.F32, 32), attn.Of(attn.F16, 5, 8, 64)
+	return c
+}
+
 func goodNorm() *attn.RMSNormCall {
 	return &attn.RMSNormCall{X: attn.Of(attn.F16, 3, 64), Residual: attn.Of(attn.F16, 3, 64), Weight: attn.Of(attn.F32, 64), Eps: 1e-5}
 }
@@ -158,7 +164,7 @@ func TestRefusalsTogether(t *testing.T) {
 func TestAccepted(t *testing.T) {
 	with := func(c *attn.DecodeCall, change func(*attn.DecodeCall)) *attn.DecodeCall { change(c); return c }
 	calls := []attn.Call{
-		goodDecode(), raggedDecode(), nvfp4Decode(), maskedDecode(), goodPrefill(), raggedPrefill(), e4m3Prefill(), goodAppend(), goodNorm(), goodRoPE(),
+		goodDecode(), raggedDecode(), nvfp4Decode(), maskedDecode(), goodPrefill(), raggedPrefill(), e4m3Prefill(), goodAppend(), turningAppend(), goodNorm(), goodRoPE(),
 		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(), goodArgmax(),
 		with(maskedDecode(), func(c *attn.DecodeCall) { c.Backend = "xqa" }),
 		with(goodDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),

@@ -150,11 +150,13 @@ def layer_rope(run, dt, suffix, heads=9, d=64, rotary=None, adjacent=False, fact
     run.dev.launch("rope_" + dt.name + suffix, (2,), 256, 0, p)
     x = x.reshape(T, heads, d)
     want = np.stack([turned(x[t], positions[t], rotary, base, adjacent, f) if positions[t] >= 0 and rotary else x[t] for t in range(T)])
+    if bad is not None:
+        want[1] = 0
     return near("out", dt.decode(out.get()), want, dt, 1e-5 * np.abs(x).max())
 
 
 def layer_append(run, dt, suffix, cache="bf16", lens=(20, 33, 5), hkv=2, d=64, dv=None, page=16, layout="hnd", ranges=False, rotary=0, adjacent=False, q_heads=0,
-                 gap=0, scale=1.0, expect=None, bad=None):
+                 factors=False, gap=0, scale=1.0, expect=None, bad=None):
     """New rows for the last positions of every request; the cache must change there and nowhere else."""
     p, cd, dv = P["AppendParams"](), KIND[cache], dv or d
     c = Cache(run, cd, list(lens), hkv, page, d, dv, layout=layout)
@@ -175,6 +177,10 @@ def layer_append(run, dt, suffix, cache="bf16", lens=(20, 33, 5), hkv=2, d=64, d
     p.batch, p.kv_heads, p.k_dim, p.v_dim, p.page_size, p.max_pages, p.rotary, p.adjacent = B, hkv, d, dv, page, c.max_pages, rotary, int(adjacent)
     for i, t in enumerate(turns_of(rotary, 1e4) if rotary else []):
         p.turns[i] = t
+    f = None
+    if factors:
+        f = 1 + 0.75 * (np.arange(rotary // 2) % 5)
+        p.factors = run.put(f.astype(np.float32)).at
     if ranges:
         p.cum_seq_lens = run.put(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)).at
         p.start_positions = run.put(np.asarray([lens[b] - counts[b] for b in range(B)], np.int32)).at
@@ -184,7 +190,7 @@ def layer_append(run, dt, suffix, cache="bf16", lens=(20, 33, 5), hkv=2, d=64, d
         if bad:
             pos[4], req[4] = 0, 0
             (pos if bad[0] == "position" else req)[4] = bad[1]
-            where[4] = (-1, -1)
+            where[4] = (-1, -2)
         p.positions, p.requests = run.put(pos).at, run.put(req).at
     q = None
     if q_heads:
@@ -199,10 +205,11 @@ def layer_append(run, dt, suffix, cache="bf16", lens=(20, 33, 5), hkv=2, d=64, d
     for t, (b, pos) in enumerate(where):
         kr, vr = k[t].reshape(hkv, d), v[t].reshape(hkv, dv)
         if rotary and pos >= 0:
-            kr = turned(kr, pos, rotary, 1e4, adjacent, None)
+            kr = turned(kr, pos, rotary, 1e4, adjacent, f)
         if q_heads:
             qr = q[t].reshape(q_heads, d)
-            near("q", dt.decode(qo.get()[t]), turned(qr, pos, rotary, 1e4, adjacent, None) if pos >= 0 else qr, dt, 1e-5)
+            want = turned(qr, pos, rotary, 1e4, adjacent, f) if pos >= 0 else qr if pos == -1 else 0 * qr
+            near("q", dt.decode(qo.get()[t]), want, dt, 1e-5)
         if pos < 0:
             continue
         for h in range(hkv):
@@ -254,6 +261,10 @@ def layer_cases():
             c["rope/partial" + t] = dict(op="rope", dt=dt, adjacent=adjacent, d=96, rotary=40, gap=5, factors=True)
             c["rope/wide" + t] = dict(op="rope", dt=dt, adjacent=adjacent, d=512, heads=2)
             c["append/rope" + t] = dict(op="append", dt=dt, cache=dt, rotary=64, adjacent=adjacent, q_heads=6)
+            c["append/rope/factors" + t] = dict(op="append", dt=dt, cache="e4m3", rotary=40, d=96, factors=True, adjacent=adjacent, q_heads=21, hkv=1, scale=0.02)
+            c["append/rope/ranges" + t] = dict(op="append", dt=dt, cache=dt, rotary=64, adjacent=adjacent, q_heads=6, ranges=True, lens=(20, 0, 33, 5, 1), page=4)
+            for bad in (("position", 16 * 5), ("position", -2), ("request", 3)):
+                c[f"append/rope/{bad[0]}={bad[1]}" + t] = dict(op="append", dt=dt, cache=dt, rotary=64, adjacent=adjacent, q_heads=6, bad=bad, expect=(9 if bad[0] == "request" else 8, 4))
             c["append/rope/partial" + t] = dict(op="append", dt=dt, cache=dt, rotary=32, adjacent=adjacent, gap=5)
         c[f"rope/{dt}/position=-2"] = dict(op="rope", dt=dt, bad=-2, expect=(8, 1))
         c[f"rope/{dt}/rotary=0"] = dict(op="rope", dt=dt, rotary=0)
