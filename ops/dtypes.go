@@ -39,7 +39,7 @@ var (
 		tensor.Uint64.Type: attn.U64, tensor.Int.Type: attn.Int, tensor.Bool.Type: attn.Bool,
 		reflect.TypeFor[nvfp4](): attn.U8,
 	}
-	fromAttn = map[attn.DType]tensor.Dtype{
+	fromAttn = [1 << 8]tensor.Dtype{
 		attn.F32: tensor.Float32, attn.U8: tensor.Uint8, attn.U16: tensor.Uint16, attn.I32: tensor.Int32,
 		attn.U32: tensor.Uint32, attn.I64: tensor.Int64,
 	}
