@@ -1,6 +1,9 @@
 package cudaops
 
-import "github.com/gaze-ml/gaze/internal/attn"
+import (
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
+	"github.com/gaze-ml/gaze/internal/attn"
+)
 
 // Linear is x·Wᵀ + bias, through cuBLASLt where that is installed and takes the call, else by a plain kernel.
 func (b *Backend) Linear(c *attn.LinearCall) error {
@@ -31,7 +34,11 @@ func (b *Backend) Linear(c *attn.LinearCall) error {
 		return launch(rt, k, c, ceil(c.Weight.Shape[0], rowsOfWeight), 1, true, p)
 	}
 	const tileOut, tileRows = 128, 64
-	return launch(rt, k, c, ceil(c.Weight.Shape[0], tileOut), ceil(c.X.Shape[0], tileRows), true, p)
+	x, out, size := p.X, p.Out, c.X.DType.Size()
+	return slabs(c.X.Shape[0], tileRows, func(first, n int) error {
+		p.X, p.Out, p.Rows = x+driver.Addr(first*c.X.Stride[0]*size), out+driver.Addr(first*c.Out.Stride[0]*size), int64(n)
+		return launch(rt, k, c, ceil(c.Weight.Shape[0], tileOut), ceil(n, tileRows), true, p)
+	})
 }
 
 func ceil(n, by int) int { return (n + by - 1) / by }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gorgonia.org/tensor"
+
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -238,6 +240,42 @@ func TestOverlap(t *testing.T) {
 			}
 		}
 		must(t, rt.Close())
+	}
+}
+
+// TestTallMatrices: products with more rows than a grid has blocks for are launched in parts that follow each other.
+func TestTallMatrices(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	const rows, columns = 2*65535*64 + 3, 2
+	fakecuda.Body("matmul_f32_sm90a", func(*fakecuda.Memory, *fakecuda.Launch) error { return nil })
+	x, w, out := device(t, rt, attn.F16, rows, columns), device(t, rt, attn.F16, 1, columns), device(t, rt, attn.F16, rows, 1)
+	lin := &attn.LinearCall{X: x, Weight: w, Out: out}
+	must(t, lin.Infer(), rt.Backend().Linear(lin))
+	at, to := driver.Of(x.Ptr), driver.Of(out.Ptr)
+	for i, l := range fakecuda.Launches() {
+		p := fakecuda.As[linearParams](&l)
+		if p.X != at || p.Out != to || int64(l.Grid[1])*64 < p.Rows {
+			t.Errorf("launch %d: %d rows from %#x to %#x by %d blocks, want from %#x to %#x", i, p.Rows, p.X, p.Out, l.Grid[1], at, to)
+		}
+		at, to = at+driver.Addr(p.Rows*2*columns), to+driver.Addr(p.Rows*2)
+	}
+	if end := driver.Of(x.At(x.Len())); at != end {
+		t.Errorf("rows up to %#x, want %#x", at, end)
+	}
+	a, err := rt.Upload(tensor.New(tensor.WithShape(rows, 1), tensor.WithBacking(make([]float32, rows))))
+	must(t, err)
+	b, err := rt.Upload(tensor.New(tensor.WithShape(1, 1), tensor.WithBacking(make([]float32, 1))))
+	must(t, err)
+	_, err = tensor.MatMul(a, b)
+	must(t, err)
+	done := int64(0)
+	for _, l := range fakecuda.Launches() {
+		if p := fakecuda.As[matMulParams](&l); p.A == driver.Addr(a.Uintptr())+driver.Addr(4*done) && int64(l.Grid[1])*64 >= p.M {
+			done += p.M
+		}
+	}
+	if done != rows {
+		t.Errorf("%d rows of a product, want %d", done, rows)
 	}
 }
 

@@ -61,11 +61,14 @@ func (e *Engine) product(op string, a, b, out tensor.Tensor, rankB int) error {
 	}
 	p := &e.rt.frame.matmul
 	*p = matMulParams{
-		A: driver.Of(x.Ptr), B: driver.Of(y.Ptr), C: driver.Of(z.Ptr), ARow: int64(x.Stride[0]), ACol: int64(x.Stride[1]),
-		BRow: int64(y.Stride[0]), BCol: int64(y.Stride[1]), CRow: int64(z.Stride[0]), M: int64(x.Shape[0]), N: int64(y.Shape[1]), K: int64(x.Shape[1]),
+		B: driver.Of(y.Ptr), ARow: int64(x.Stride[0]), ACol: int64(x.Stride[1]), BRow: int64(y.Stride[0]), BCol: int64(y.Stride[1]),
+		CRow: int64(z.Stride[0]), N: int64(y.Shape[1]), K: int64(x.Shape[1]),
 	}
 	const tile = 64
-	return launch(e.rt, k, nil, ceil(y.Shape[1], tile), ceil(x.Shape[0], tile), true, p)
+	return slabs(x.Shape[0], tile, func(first, n int) error {
+		p.A, p.C, p.M = driver.Of(x.At(first*x.Stride[0])), driver.Of(z.At(first*z.Stride[0])), int64(n)
+		return launch(e.rt, k, nil, ceil(y.Shape[1], tile), ceil(n, tile), true, p)
+	})
 }
 
 // column is a vector as a matrix of one column.

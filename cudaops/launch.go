@@ -69,3 +69,14 @@ func (rt *Runtime) blocks(n, each int) int {
 	const perSM = 8
 	return max(1, min((n+each-1)/each, perSM*rt.props.SMs))
 }
+
+// slabs calls f for every run of rows whose tiles of so many rows fit along y of one grid.
+func slabs(rows, tile int, f func(first, n int) error) error {
+	const most = 65535 // blocks of a grid along y
+	for first := 0; first < rows; first += most * tile {
+		if err := f(first, min(rows-first, most*tile)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

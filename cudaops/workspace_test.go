@@ -1,0 +1,55 @@
+//go:build gpu && linux && amd64 && cgo
+
+package cudaops
+
+import (
+	"testing"
+
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
+	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
+	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
+)
+
+// TestWorkspaces: for every decode kernel WorkspaceSize is what params.h says that the launch uses, to the byte, the Runtime's own
+// workspace has room for it, and no launch has more blocks than there are counters.
+func TestWorkspaces(t *testing.T) {
+	for _, capability := range []int{80, 90} {
+		gpu := fakecuda.Hopper
+		gpu.Capability = capability
+		rt := fake(t, gpu)
+		for _, k := range rt.choices.all {
+			if k.Op != "decode" {
+				continue
+			}
+			for _, of := range [][2]int{{1, 1}, {4, 2}, {5, 3}, {8, 4}, {64, 1}} { // G and L
+				c := attn.NewDecodeCall()
+				c.QLenPerReq = of[1]
+				c.Query, c.OutDType = device(t, rt, k.A, of[1], of[0], k.Dim), k.Outs[0]
+				c.Key, c.Value = device(t, rt, k.B, 1, 1, 16, k.Dim), device(t, rt, k.B, 1, 1, 16, k.Dim)
+				c.BlockTables, c.SeqLens = int32s(t, rt, []int{1, 1}, 0), int32s(t, rt, []int{1}, 16)
+				must(t, c.Infer())
+				c.Out = device(t, rt, c.Out.DType, of[1], of[0], k.Dim)
+				n, err := rt.Backend().WorkspaceSize(&c)
+				must(t, err, rt.Backend().Decode(&c))
+				l := fakecuda.Launches()[0]
+				p := fakecuda.As[decodeParams](&l)
+				if uses := 4 * 2 * int(l.Grid[0]) * int(p.TileRows) * (k.Dim + 2); uses != n || n > rt.workspace.bytes || p.Workspace != rt.workspace.at {
+					t.Errorf("%s, %d rows: %d bytes asked for, %d used, the Runtime has %d", k.Symbol, of[0]*of[1], n, uses, rt.workspace.bytes)
+				}
+				if counters := (prefillCounters - decodeCounters) / 4; int(l.Grid[0]) > counters {
+					t.Errorf("%s: %d blocks for %d counters", k.Symbol, l.Grid[0], counters)
+				}
+				c.Workspace = device(t, rt, attn.U8, n)
+				must(t, rt.Backend().Decode(&c))
+				l = fakecuda.Launches()[0]
+				if p := fakecuda.As[decodeParams](&l); p.Workspace != driver.Of(c.Workspace.Ptr) || p.Counters != rt.counts+decodeCounters {
+					t.Errorf("%s: workspace %#x, counters %#x", k.Symbol, p.Workspace, p.Counters)
+				}
+				c.Workspace = device(t, rt, attn.U8, n-1)
+				want(t, k.Symbol+" with less", rt.Backend().Decode(&c), ops.ErrArgument, "workspace")
+			}
+		}
+		must(t, rt.Close())
+	}
+}
