@@ -18,6 +18,7 @@ func TestWorkspaces(t *testing.T) {
 		gpu := fakecuda.Hopper
 		gpu.Capability = capability
 		rt := fake(t, gpu)
+		own := device(t, rt, attn.U8, rt.workspace.bytes)
 		for _, k := range rt.choices.all {
 			if k.Op != "decode" {
 				continue
@@ -40,13 +41,14 @@ func TestWorkspaces(t *testing.T) {
 				if counters := (prefillCounters - decodeCounters) / 4; int(l.Grid[0]) > counters {
 					t.Errorf("%s: %d blocks for %d counters", k.Symbol, l.Grid[0], counters)
 				}
-				c.Workspace = device(t, rt, attn.U8, n)
+				c.Workspace = attn.Of(attn.U8, n)
+				c.Workspace.Ptr = own.Ptr
 				must(t, rt.Backend().Decode(&c))
 				l = fakecuda.Launches()[0]
 				if p := fakecuda.As[decodeParams](&l); p.Workspace != driver.Of(c.Workspace.Ptr) || p.Counters != rt.counts+decodeCounters {
 					t.Errorf("%s: workspace %#x, counters %#x", k.Symbol, p.Workspace, p.Counters)
 				}
-				c.Workspace = device(t, rt, attn.U8, n-1)
+				c.Workspace.Shape[0]--
 				want(t, k.Symbol+" with less", rt.Backend().Decode(&c), ops.ErrArgument, "workspace")
 			}
 		}
