@@ -3,7 +3,6 @@ package gaze_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"unsafe"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/gaze-ml/gaze/graph"
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/llamatest"
 	"github.com/gaze-ml/gaze/ops"
 )
 
@@ -28,7 +28,7 @@ func BenchmarkMachine(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		calls, err := plainCalls(g)
+		calls, free, err := llamatest.Calls(dev, g)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -52,6 +52,9 @@ func BenchmarkMachine(b *testing.B) {
 			}
 			b.ReportMetric(float64(len(calls)), "calls/op")
 		})
+		if err := errors.Join(free(), m.Close()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
@@ -118,56 +121,6 @@ func decodeStep() (*gorgonia.ExprGraph, error) {
 		return nil, err
 	}
 	return g, errors.Join(append(errs, batch.Set(graph.Request{Seq: seq, Tokens: 1}))...)
-}
-
-// plainCalls are the calls of a graph of gaze's ops, in order, each result in memory of its own.
-func plainCalls(g *gorgonia.ExprGraph) (calls []ops.Call, err error) {
-	values := map[*gorgonia.Node][]attn.Tensor{} // the results of each node's op
-	nodes := slices.SortedFunc(slices.Values(g.AllNodes()), func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
-	for _, n := range nodes {
-		var in []attn.Tensor
-		var from *gorgonia.Node
-		for it := g.From(n.ID()); it.Next(); {
-			from = it.Node().(*gorgonia.Node)
-			in = append(in, values[from][0])
-		}
-		switch op := n.Op().(type) {
-		case nil:
-			t, err := ops.View("bench", n.Name(), n.Value())
-			if err != nil {
-				return nil, err
-			}
-			values[n] = []attn.Tensor{t}
-		case *ops.Projection:
-			values[n] = values[from][op.Index():]
-		case ops.Planned:
-			rs, err := op.Plan(in)
-			if err != nil {
-				return nil, err
-			}
-			for _, r := range rs {
-				out := r.Tensor
-				switch {
-				case r.Alias >= 0:
-					out.Ptr = in[r.Alias].Ptr
-				case r.Wanted:
-					if out, err = ops.View("bench", n.Name(), ops.Alloc(r.Tensor)); err != nil {
-						return nil, err
-					}
-				}
-				values[n] = append(values[n], out)
-			}
-			if c := op.NewCall(); c != nil { // else it only renames memory
-				if err := c.Bind(in, values[n]); err != nil {
-					return nil, err
-				}
-				calls = append(calls, c)
-			}
-		default:
-			return nil, fmt.Errorf("%v is no op of gaze", op)
-		}
-	}
-	return calls, nil
 }
 
 // bytesOf is a packed host tensor's memory.
