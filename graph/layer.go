@@ -18,7 +18,7 @@ type LayerConfig struct {
 	RoPE                    RoPEConfig
 }
 
-// RoPEConfig is how [ops.RoPE] turns queries and keys.
+// RoPEConfig is how queries and keys turn while keys are appended.
 type RoPEConfig struct {
 	Base    float64
 	Pairing ops.Pairing
@@ -51,12 +51,13 @@ type LayerWeights struct {
 func DecoderLayer(x, residual *gorgonia.Node, cfg LayerConfig, w LayerWeights, kv ops.KV[*gorgonia.Node], s Step) (out, sum *gorgonia.Node, after ops.KV[*gorgonia.Node], err error) {
 	var b chain
 	h, sum := b.norm(x, residual, w.AttnNorm, cfg.Eps)
-	q := b.rope(b.heads(h, w.Q, w.QBias, cfg.Heads, cfg.HeadDim), s.Positions, cfg.RoPE)
-	k := b.rope(b.heads(h, w.K, w.KBias, cfg.KVHeads, cfg.HeadDim), s.Positions, cfg.RoPE)
-	v := b.heads(h, w.V, w.VBias, cfg.KVHeads, cfg.HeadDim)
+	q := b.heads(h, w.Q, w.QBias, cfg.Heads, cfg.HeadDim)
+	k, v := b.heads(h, w.K, w.KBias, cfg.KVHeads, cfg.HeadDim), b.heads(h, w.V, w.VBias, cfg.KVHeads, cfg.HeadDim)
 	after = then(&b, func() (ops.KV[*gorgonia.Node], error) {
-		return ops.AppendKV(kv, k, v, s.BlockTables, s.Positions, s.Requests, ops.WithKVScales(orOne(w.KScale), orOne(w.VScale)))
+		opts := append(cfg.RoPE.options(), ops.WithRotatedQuery(q), ops.WithKVScales(orOne(w.KScale), orOne(w.VScale)))
+		return ops.AppendKV(kv, k, v, s.BlockTables, s.Positions, s.Requests, opts...)
 	})
+	q = b.node(func() (*gorgonia.Node, error) { return ops.RotatedQuery(after) })
 	a := b.attention(q, after, cfg, w, s)
 	h, sum = b.norm(b.linear(b.rows(a, cfg.Heads*cfg.HeadDim), w.O, nil), sum, w.MLPNorm, cfg.Eps)
 	gate, up := b.linear(h, w.Gate, nil), b.linear(h, w.Up, nil)
@@ -109,15 +110,16 @@ func (b *chain) rows(x *gorgonia.Node, n int) *gorgonia.Node {
 	return b.node(func() (*gorgonia.Node, error) { return ops.Reshape(x, x.Shape()[0], n) })
 }
 
-func (b *chain) rope(x, positions *gorgonia.Node, cfg RoPEConfig) *gorgonia.Node {
-	opts := []ops.Option{ops.WithPairing(cfg.Pairing), ops.WithRoPEScaling(cfg.Scaling)}
+// options are how [ops.AppendKV] turns queries and keys.
+func (cfg RoPEConfig) options() []ops.Option {
+	opts := []ops.Option{ops.WithRoPE(cfg.Base), ops.WithPairing(cfg.Pairing), ops.WithRoPEScaling(cfg.Scaling)}
 	if cfg.Dim != 0 {
 		opts = append(opts, ops.WithRotaryDim(cfg.Dim))
 	}
 	if cfg.Factors != nil {
 		opts = append(opts, ops.WithRoPEFactors(cfg.Factors))
 	}
-	return b.node(func() (*gorgonia.Node, error) { return ops.RoPE(x, positions, cfg.Base, opts...) })
+	return opts
 }
 
 func orOne(scale float64) float64 {

@@ -182,7 +182,7 @@ func TestLogCallsFlag(t *testing.T) {
 		if status := p.run(t.Context(), append(flags, "-model", path, "-raw", "-n", "2", "-p", "hello")); status != exitOK {
 			t.Fatal(notes.String())
 		}
-		for _, want := range []string{"msg=embedding backend=cpu ids=\"int32[16] {", "msg=prefill backend=cpu query=\"float32[16 6 16]\"", "msg=append_kv", "msg=rope", "msg=rms_norm", "msg=linear", "msg=silu_mul",
+		for _, want := range []string{"msg=embedding backend=cpu ids=\"int32[16] {", "msg=prefill backend=cpu query=\"float32[16 6 16]\"", "msg=append_kv", "msg=rms_norm", "msg=linear", "msg=silu_mul",
 			"msg=decode backend=cpu query=\"float32[1 6 16]\"", "seq_lens=\"int32[1] {7}\""} {
 			if logged := strings.Contains(notes.String(), want); logged != (len(flags) == 2 || flags[0] == "-log-calls") {
 				t.Errorf("%v: logged %v: %s", flags, logged, want)
