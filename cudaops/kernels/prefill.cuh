@@ -3,10 +3,13 @@
 //
 //	s[j] = scale · q[i,h]·k[j,h/G],  out[i,h] = Σ exp(s[j]-m)·v[j,h/G] / Σ exp(s[j]-m)
 //
+// and with e4m3 operands scale·q_scale·k_scale in scale's place and v_scale times the result.
+//
 // A tile is 128 of the L_b·G rows that share a KV head, row r = i·G + g. Four warps hold 32 rows each of S and O in registers
 // (mma.m16n8k16); K and V come by cp.async in blocks of 64 keys, one block ahead, the places of their rows another block ahead. Blocks
 // of the grid draw tiles from a counter, those of one head from the last, heaviest, to the first. Key blocks go from the last to the
-// first, so that only the first ones carry masks.
+// first, so that only the first ones carry masks. Operands of e4m3 are multiplied as f16, which holds them exactly: q is widened on its way
+// into shared memory; K and V come as they are, and all threads widen a block into f16 rows when it is there.
 #pragma once
 #include "prefill_plan.cuh"
 #include "rows.cuh"
@@ -31,12 +34,48 @@ struct PrefillShape {
   static constexpr int kBlocks = kBytes <= 113 * 1024 && kThreads <= 128 ? 2 : 1;  // of a multiprocessor
 };
 
-template <class T, int DQK, int DVO>
+// Product is the type in which operands of type E are multiplied.
+template <class E>
+struct Product {
+  typedef E T;
+};
+template <>
+struct Product<e4m3> {
+  typedef f16 T;
+};
+
+// spot is the offset of element d of row r among rows of D elements in shared memory: 16-bit ones permuted, bytes as they are.
+template <class E, int D>
+__device__ __forceinline__ uint32_t spot(int r, int d) {
+  return sizeof(E) == 1 ? r * D + d : Rows<D>::at(r, d / 8) + d % 8 * 2;
+}
+
+// store_pair rounds two neighbours, the first to `to`.
+template <class E>
+__device__ __forceinline__ void store_pair(uint8_t *to, float lo, float hi) {
+  if constexpr (sizeof(E) == 1) {
+    *reinterpret_cast<uint16_t *>(to) = narrow_e4m3(lo, hi);
+  } else {
+    *reinterpret_cast<uint32_t *>(to) = pack<E>(lo, hi);
+  }
+}
+
+// widen8 makes eight e4m3 eight f16.
+__device__ __forceinline__ uint4 widen8(uint2 x) {
+  uint4 y;
+  widen_e4m3(x.x, y.x, y.y);
+  widen_e4m3(x.y, y.z, y.w);
+  return y;
+}
+
+template <class E, int DQK, int DVO>
 struct Prefill {
   typedef PrefillShape<DQK, DVO> S;
+  typedef typename Product<E>::T T;
   typedef Rows<DQK> RK;
   typedef Rows<DVO> RV;
   static constexpr int kSteps = DQK / 16, kCols = S::kKeys / 8, kDims = DVO / 8, kTall = S::kTall;
+  static constexpr bool kWiden = sizeof(E) == 1;
 
   const PrefillParams &p;
   uint8_t *const smem;
@@ -47,6 +86,13 @@ struct Prefill {
       : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), g(lane / 4), t(lane % 4), group(p.q_heads / p.kv_heads) {}
 
   __device__ __forceinline__ Tile &tile() const { return *reinterpret_cast<Tile *>(smem + S::kTile); }
+  // Where a block is loaded, and where its products read it: the same, but rows to widen are loaded into the halves of the second buffer.
+  __device__ __forceinline__ uint8_t *loaded(int at, int bytes, int block) const {
+    return smem + at + (kWiden ? bytes + (block & 1) * (bytes / 2) : (block & 1) * bytes);
+  }
+  __device__ __forceinline__ uint8_t *ready(int at, int bytes, int block) const { return smem + at + (kWiden ? 0 : (block & 1) * bytes); }
+  __device__ __forceinline__ uint8_t *keys(int block) const { return ready(S::kKey, S::kKeyBytes, block); }
+  __device__ __forceinline__ uint8_t *values(int block) const { return ready(S::kValue, S::kValueBytes, block); }
   __device__ __forceinline__ int64_t *places(int block, int v) const { return reinterpret_cast<int64_t *>(smem + S::kPlaces) + ((block & 1) * 2 + v) * S::kKeys; }
 
   // ---- loading ----
@@ -79,46 +125,73 @@ struct Prefill {
   }
 
   template <int D>
-  __device__ __forceinline__ void load_rows(uint8_t *dst, const T *src, const int64_t *place) const {
-    typedef Rows<D> R;
-    constexpr int kAll = S::kKeys * R::kPieces;
+  __device__ __forceinline__ void load_rows(uint8_t *dst, const void *from, const int64_t *place) const {
+    constexpr int kEach = 16 / sizeof(E), kPieces = D / kEach, kAll = S::kKeys * kPieces;
+    const E *src = static_cast<const E *>(from);
     if (keys_aligned) {
 #pragma unroll
-      for (int i = 0; i < kAll / S::kThreads; i++) {
-        const int e = i * S::kThreads + tid, row = e / R::kPieces, piece = e % R::kPieces;
+      for (int i = 0; i < (kAll + S::kThreads - 1) / S::kThreads; i++) {
+        const int e = i * S::kThreads + tid, row = e / kPieces, d = e % kPieces * kEach;
+        if (kAll % S::kThreads != 0 && e >= kAll) break;
         const int64_t at = place[row];
-        cp_async16(shared_address(dst) + R::at(row, piece), src + (at < 0 ? 0 : at + piece * 8), at < 0 ? 0 : 16);
+        cp_async16(shared_address(dst) + spot<E, D>(row, d), src + (at < 0 ? 0 : at + d), at < 0 ? 0 : 16);
       }
     } else {
 #pragma unroll 1
-      for (int e = tid; e < kAll * 8; e += S::kThreads) {
+      for (int e = tid; e < S::kKeys * D; e += S::kThreads) {
         const int row = e / D, d = e % D;
         const int64_t at = place[row];
-        reinterpret_cast<uint16_t *>(dst + R::at(row, d / 8))[d % 8] = at < 0 ? 0 : reinterpret_cast<const uint16_t *>(src)[at + d];
+        *reinterpret_cast<E *>(dst + spot<E, D>(row, d)) = at < 0 ? E{} : src[at + d];
       }
     }
   }
   __device__ __forceinline__ void load_block(int block) const {
-    load_rows<DQK>(smem + S::kKey + (block & 1) * S::kKeyBytes, static_cast<const T *>(p.k), places(block, 0));
-    load_rows<DVO>(smem + S::kValue + (block & 1) * S::kValueBytes, static_cast<const T *>(p.v), places(block, 1));
+    load_rows<DQK>(loaded(S::kKey, S::kKeyBytes, block), p.k, places(block, 0));
+    load_rows<DVO>(loaded(S::kValue, S::kValueBytes, block), p.v, places(block, 1));
+  }
+
+  template <int D>
+  __device__ __forceinline__ void widen_rows(uint8_t *dst, const uint8_t *src) const {
+    constexpr int kAll = S::kKeys * Rows<D>::kPieces;
+    static_assert(kAll % S::kThreads == 0, "");
+#pragma unroll
+    for (int i = 0; i < kAll / S::kThreads; i++) {
+      const int e = i * S::kThreads + tid;
+      *reinterpret_cast<uint4 *>(dst + Rows<D>::at(e / Rows<D>::kPieces, e % Rows<D>::kPieces)) = widen8(reinterpret_cast<const uint2 *>(src)[e]);
+    }
+  }
+  __device__ __forceinline__ void widen_block(int block) const {
+    widen_rows<DQK>(keys(block), loaded(S::kKey, S::kKeyBytes, block));
+    widen_rows<DVO>(values(block), loaded(S::kValue, S::kValueBytes, block));
   }
 
   static constexpr int kQueryEach = kTileRows * RK::kPieces / S::kThreads;
 
   __device__ __forceinline__ void load_query(const Tile &x) const {
-    const T *q = static_cast<const T *>(p.q) + x.q_base;
-    const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0;
-#pragma unroll 1
+    const E *q = static_cast<const E *>(p.q) + x.q_base;
+    constexpr int kBytes = 8 * sizeof(E);  // of a piece
+    const bool aligned = (reinterpret_cast<uintptr_t>(q) & (kBytes - 1)) == 0 && ((p.q_token | p.q_head) & 7) == 0;
+#pragma unroll kWiden ? 4 : 1
     for (int i = 0; i < kQueryEach; i++) {
       const int e = i * S::kThreads + tid, row = e / RK::kPieces, piece = e % RK::kPieces, r = x.row0 + row;
       const bool live = r < x.rows * group;
-      const T *src = q + (live ? r / group * p.q_token + (x.head * group + r % group) * p.q_head + piece * 8 : 0);
+      const E *src = q + (live ? r / group * p.q_token + (x.head * group + r % group) * p.q_head + piece * 8 : 0);
       uint8_t *to = smem + S::kQuery + RK::at(row, piece);
-      if (aligned) {
+      if (!kWiden && aligned) {
         cp_async16(shared_address(to), src, live ? 16 : 0);
       } else {
-#pragma unroll 1
-        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = live ? reinterpret_cast<const uint16_t *>(src)[k] : 0;
+        Vec<E, 8> y = {};
+        if (live && aligned) {
+          y = *reinterpret_cast<const Vec<E, 8> *>(src);
+        } else if (live) {
+#pragma unroll
+          for (int k = 0; k < 8; k++) y.x[k] = src[k];
+        }
+        if constexpr (kWiden) {
+          *reinterpret_cast<uint4 *>(to) = widen8(*reinterpret_cast<const uint2 *>(&y));
+        } else {
+          *reinterpret_cast<Vec<E, 8> *>(to) = y;
+        }
       }
     }
   }
@@ -142,7 +215,7 @@ struct Prefill {
   // products gives the scores of this warp's rows.
   __device__ __forceinline__ void scores(int block, float (&s)[kTall][kCols][4]) const {
     const uint32_t q = shared_address(smem + S::kQuery) + RK::at(warp * 16 * kTall + (lane & 15), lane / 16);
-    const uint32_t k = shared_address(smem + S::kKey + (block & 1) * S::kKeyBytes) + RK::at(lane / 16 * 8 + lane % 8, lane / 8 & 1);
+    const uint32_t k = shared_address(keys(block)) + RK::at(lane / 16 * 8 + lane % 8, lane / 8 & 1);
 #pragma unroll
     for (int i = 0; i < kTall; i++)
 #pragma unroll
@@ -180,13 +253,15 @@ struct Prefill {
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         // The same rounded product is taken off all exponents, old ones too, so that its rounding cancels out; upwards, so that weights
         // are at most 1, below which f16 has steps half as large.
-        const float off = top == -GAZE_INF ? 0.0f : __fmul_ru(top, scale);
+        // Without a key so far all weigh 0, whatever the scale.
+        const bool none = top == -GAZE_INF;
+        const float by = none ? 1.0f : scale, off = none ? 0.0f : __fmul_ru(top, scale);
         const float f = m[i][r] == top ? 1.0f : exp2_approx(__fmul_ru(m[i][r], scale) - off);
         m[i][r] = top;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < kCols; n++) {
-          const float x = exp2_approx(fmaf(s[i][n][2 * r], scale, -off)), y = exp2_approx(fmaf(s[i][n][2 * r + 1], scale, -off));
+          const float x = exp2_approx(fmaf(s[i][n][2 * r], by, -off)), y = exp2_approx(fmaf(s[i][n][2 * r + 1], by, -off));
           sum += x + y;
           w[i][n][r] = pack<T>(x, y);
         }
@@ -199,7 +274,7 @@ struct Prefill {
   // product adds the weighted values. With One only those that query row `only` sees, and to its rows alone.
   template <bool One>
   __device__ __forceinline__ void product(int block, const uint32_t (&w)[kTall][kCols][2], int only, int last) {
-    const uint32_t v = shared_address(smem + S::kValue + (block & 1) * S::kValueBytes) + RV::at(lane & 15, lane / 16);
+    const uint32_t v = shared_address(values(block)) + RV::at(lane & 15, lane / 16);
 #pragma unroll
     for (int k = 0; k < S::kKeys / 16; k++) {
       uint32_t a[kTall][4];
@@ -240,13 +315,14 @@ struct Prefill {
     bool found = false;
 #pragma unroll 1
     for (int e = tid; e < S::kValueBytes / 4; e += S::kThreads)
-      found |= nonfinite<T>(reinterpret_cast<const uint32_t *>(smem + S::kValue + (block & 1) * S::kValueBytes)[e]);
+      found |= nonfinite<T>(reinterpret_cast<const uint32_t *>(values(block))[e]);
     return found;
   }
 
   // ---- a tile ----
 
   // finish writes the rows, through shared memory so that whole lines go out. The rows of q that it overwrites are this warp's own.
+  template <class Out>
   __device__ __forceinline__ void finish(const Tile &x, bool bad) {
     static_assert(DVO <= DQK, "");
     uint8_t *mine = smem + S::kQuery + warp * 16 * kTall * RK::kBytes;
@@ -262,7 +338,7 @@ struct Prefill {
         const int row = i * 16 + r * 8 + g, at = x.row0 + warp * 16 * kTall + row;
 #pragma unroll
         for (int n = 0; n < kDims; n++)
-          *reinterpret_cast<uint32_t *>(mine + RV::at(row, n) + 4 * t) = empty ? 0 : pack<T>(acc[i][n][2 * r] * f, acc[i][n][2 * r + 1] * f);
+          store_pair<Out>(mine + spot<Out, DVO>(row, 8 * n) + 2 * t * sizeof(Out), empty ? 0.0f : acc[i][n][2 * r] * f, empty ? 0.0f : acc[i][n][2 * r + 1] * f);
         if (t == 0 && at < x.rows * group && x.lse_base >= 0) {
           const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[i][r], scale) + log2f(sum);
           const int64_t e = x.lse_base + (int64_t)(at / group) * p.q_heads + x.head * group + at % group;
@@ -271,20 +347,20 @@ struct Prefill {
         }
       }
     __syncwarp();
-    T *out = static_cast<T *>(p.out) + x.o_base;
+    constexpr int kEach = 16 / sizeof(Out), kPieces = DVO / kEach;
+    Out *out = static_cast<Out *>(p.out) + x.o_base;
     const bool aligned = aligned16(out);
 #pragma unroll 1
-    for (int e = lane; e < 16 * kTall * RV::kPieces; e += 32) {
-      const int row = e / RV::kPieces, piece = e % RV::kPieces, r = x.row0 + warp * 16 * kTall + row;
+    for (int e = lane; e < 16 * kTall * kPieces; e += 32) {
+      const int row = e / kPieces, d = e % kPieces * kEach, r = x.row0 + warp * 16 * kTall + row;
       if (r >= x.rows * group) break;
-      const uint4 y = *reinterpret_cast<const uint4 *>(mine + RV::at(row, piece));
-      T *to = out + ((int64_t)(r / group) * p.q_heads + x.head * group + r % group) * DVO + piece * 8;
+      const Vec16<Out> y = *reinterpret_cast<const Vec16<Out> *>(mine + spot<Out, DVO>(row, d));
+      Out *to = out + ((int64_t)(r / group) * p.q_heads + x.head * group + r % group) * DVO + d;
       if (aligned) {
-        *reinterpret_cast<uint4 *>(to) = y;
+        *reinterpret_cast<Vec16<Out> *>(to) = y;
       } else {
-        const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&y);
 #pragma unroll
-        for (int k = 0; k < 8; k++) to[k] = z.x[k];
+        for (int k = 0; k < kEach; k++) to[k] = y.x[k];
       }
     }
   }
@@ -310,15 +386,15 @@ struct Prefill {
       }
     bool bad = x.bad;
     keys_aligned = aligned16(p.k) && aligned16(p.v) &&
-                   ((p.k_page | p.k_head | p.k_token | p.v_page | p.v_head | p.v_token | x.k_base | x.v_base) & 7) == 0;
+                   ((p.k_page | p.k_head | p.k_token | p.v_page | p.v_head | p.v_token | x.k_base | x.v_base) & (16 / sizeof(E) - 1)) == 0;
     if (block >= 0) {
       fetch_page(x, block);
       store_places(x, block);
       fetch_page(x, block - 1);
       store_places(x, block - 1);
-      load_query(x);
       __syncthreads();
       load_block(block);
+      load_query(x);
       cp_commit();
       bad |= bad_table(x);
     }
@@ -331,6 +407,10 @@ struct Prefill {
       __syncthreads();
       if (block > 0) load_block(block - 1);
       cp_commit();
+      if (kWiden) {
+        widen_block(block);
+        __syncthreads();
+      }
       fetch_page(x, block - 2);
       float s[kTall][kCols][4];
       scores(block, s);
@@ -357,7 +437,13 @@ struct Prefill {
       store_places(x, block - 2);
     }
     bad = __syncthreads_or(bad);
-    finish(x, bad);
+    if (kWiden && p.out_type == TYPE_F16) {
+      finish<f16>(x, bad);
+    } else if (kWiden && p.out_type == TYPE_BF16) {
+      finish<bf16>(x, bad);
+    } else {
+      finish<E>(x, bad);
+    }
   }
 
   // bad_table looks at all used entries of the request's block table, so that every tile of it comes out alike.
@@ -376,8 +462,8 @@ struct Prefill {
   }
 
   __device__ __forceinline__ void run() {
-    float c1 = p.scale;
-    value_scale = 1;
+    const float c1 = kWiden ? p.scale * *p.q_scale * *p.k_scale : p.scale;
+    value_scale = kWiden ? *p.v_scale : 1;
     const bool negative = c1 < 0;
     scale = (negative ? -c1 : c1) * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
@@ -398,20 +484,26 @@ struct Prefill {
   // zero_tail clears the rows of out past the last request.
   __device__ __forceinline__ void zero_tail(int64_t from) const {
     if (p.offsets_o != nullptr) return;
-    uint4 *out = static_cast<uint4 *>(p.out);
-    const int64_t row = (int64_t)p.q_heads * RV::kPieces;
+    const int64_t row = (int64_t)p.q_heads * DVO * (kWiden && (p.out_type == TYPE_F16 || p.out_type == TYPE_BF16) ? 2 : sizeof(E));  // bytes
+    const int64_t first = (int64_t)blockIdx.x * S::kThreads + tid, step = (int64_t)gridDim.x * S::kThreads;
+    uint8_t *out = static_cast<uint8_t *>(p.out) + from * row;
+    const int64_t bytes = (p.tokens - from) * row;
+    if (aligned16(p.out)) {
 #pragma unroll 1
-    for (int64_t e = from * row + (int64_t)blockIdx.x * S::kThreads + tid; e < p.tokens * row; e += (int64_t)gridDim.x * S::kThreads)
-      out[e] = make_uint4(0, 0, 0, 0);
+      for (int64_t e = first; e < bytes / 16; e += step) reinterpret_cast<uint4 *>(out)[e] = make_uint4(0, 0, 0, 0);
+    } else {
+#pragma unroll 1
+      for (int64_t e = first; e < bytes; e += step) out[e] = 0;
+    }
   }
 };
 
-template <class T, int DQK, int DVO>
+template <class E, int DQK, int DVO>
 __device__ __forceinline__ void prefill(const PrefillParams &p) {
   SHARED(smem);
   grid_wait();
   grid_launch_next();
-  Prefill<T, DQK, DVO>(p, smem).run();
+  Prefill<E, DQK, DVO>(p, smem).run();
 }
 
 }  // namespace gaze

@@ -5,7 +5,9 @@ import numpy as np
 from .attention import LAYOUTS, Cache, attend, far_keys, far_query
 from .buffers import Failure, Run, compare
 from .device import P, launch_facts
-from .numbers import BF16, F32, HALVES, LOG2E
+from .numbers import BF16, F16, F32, F8, HALVES, KIND, LOG2E
+
+TYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # enum ElementType
 
 
 def tma_maps(dev, p, dt, d, dv):
@@ -27,11 +29,13 @@ def tma_maps(dev, p, dt, d, dv):
 
 def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(70,), hq=8, hkv=2, page=16, layout="hnd", causal=True, scale=None, q_gap=0,
                  kv_gap=0, extra_rows=0, extra_kv=0, offsets=0, gap=0, stats=False, max_q=None, max_kv=None, grid=None, values=None, break_it=None,
-                 expect=None, rounds=1, table_gap=0, tma=False, values_q=None):
-    """page 0: ragged keys. offsets: bytes of explicit batch offsets, with `gap` unused rows before each request."""
+                 expect=None, rounds=1, table_gap=0, tma=False, values_q=None, out_type=None, scales=(0.75, 0.5, 1.5), shift=0):
+    """page 0: ragged keys. offsets: bytes of explicit batch offsets, with `gap` unused rows before each request. out_type, and scales of q, k
+    and v: for e4m3, whose own type is the output's where none is given. shift: elements by which the output is off the allocation's start."""
     run = Run(dev, rng)
     try:
         dv = dv or d
+        od = KIND[out_type] if out_type else dt
         B = len(qlens)
         scale = scale if scale is not None else 1 / math.sqrt(d)
         starts = lambda ls: [sum(ls[:b]) + (gap * (b + 1) if offsets else 0) for b in range(len(ls))]
@@ -79,7 +83,11 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
                 setattr(p, "offsets_" + name, offs[name].at)
                 setattr(p, "offset_bytes_" + name, offsets)
         max_q = max_q or max(qlens, default=1) or 1
-        out = run.nan((T, hq, dv), dt)
+        out = run.nan((shift + T * hq * dv,), od)
+        if dt is F8:
+            p.q_scale, p.k_scale, p.v_scale = (run.put(np.asarray([x], np.float32)).at for x in scales)
+        if out_type:
+            p.out_type = TYPES[out_type]
         fill = lambda: run.put(np.full((B, max_q, hq), -np.inf, np.float32))
         l1, l2 = fill(), fill()
         if stats:
@@ -87,40 +95,47 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
             p.offsets_stats, p.offset_bytes_stats = offs["stats"].at, 4
         ql, kl = run.put(np.asarray(qlens, np.int32)), run.put(np.asarray(lens, np.int32))
         counters = run.put(np.zeros(2, np.uint32))
-        p.q_lens, p.kv_lens, p.out, p.lse, p.lse2, p.counters, p.fault = ql.at, kl.at, out.at, l1.at, l2.at, counters.at, run.fault.at
+        p.q_lens, p.kv_lens, p.out, p.lse, p.lse2, p.counters, p.fault = ql.at, kl.at, out.at + shift * od.size, l1.at, l2.at, counters.at, run.fault.at
         p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = ts, d, T, scale, B, hq, hkv
         p.max_q_len, p.max_kv_len, p.causal = max_q, max_kv or max(lens, default=1), int(causal)
         bad = set()
         if break_it:
             bad = break_it(dict(run=run, p=p, ql=ql, kl=kl, offs=offs, cache=c if page else None)) or set()
-        facts = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
-        if tma and (facts is None or not tma_maps(dev, p, dt, d, dv)):
-            return None
-        threads, shared, _, _ = facts
         name = f"prefill_h{d}{'' if d == dv else 'x%d' % dv}_{dt.name}{'_tma' * tma}_{target}"
+        if tma and not (dev.has(name) and tma_maps(dev, p, dt, d, dv)):
+            return None
+        threads, shared, _, _ = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
         for _ in range(rounds):
             dev.launch(name, (grid or dev.sms,), threads, shared, p)
         want = np.zeros((T, hq, dv))
         wl = np.full((B * max_q, hq), -np.inf)
         owned = np.zeros(T, bool)
-        c1 = float(np.float32(scale))
+        sq, sk, sv = (float(np.float32(x)) for x in scales) if dt is F8 else (1.0, 1.0, 1.0)
+        c1 = float(np.float32(scale)) * sq * sk
         for b in range(B):
             n, S = qlens[b], lens[b]
             owned[q0[b] : q0[b] + n] = True
             if b in bad or not n:
                 continue
             see = np.arange(S)[None] <= np.arange(n)[:, None] + (S - n if causal else S)
-            o, ls = attend(q[b], K[b], V[b], c1, 1.0, see, None)
+            o, ls = attend(q[b], K[b], V[b], c1, sv, see, None)
             want[q0[b] : q0[b] + n] = o
             at = sum(qlens[:b]) if stats else b * max_q
             wl[at : at + n] = ls
         raw = out.get()
-        got = dt.decode(raw)
+        if not (raw[:shift].view(np.uint8) == 0xFF).all():
+            raise Failure("elements before the output were written")
+        raw = raw[shift:].reshape(T, hq, dv)
+        got = od.decode(raw)
         if offsets:
             if not (raw.view(np.uint8).reshape(T, -1)[~owned] == 0xFF).all():
                 raise Failure("rows between requests were written")
             got, want = got[owned], want[owned]
-        e = compare("out", got, want, dt)
+        if od is F8:  # one rounding, of what is off by that of the weights to f16
+            want = np.clip(want, -448, 448)
+            e = compare("out", got, want, F8, 0, F8.step(want) / 2 + 1e-3 * np.abs(np.nan_to_num(want)).max(axis=-1, keepdims=True), nmse=2e-3)
+        else:
+            e = compare("out", got, want, od)
         tol = 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))
         compare("lse", l1.get().reshape(wl.shape)[..., None], wl[..., None], F32, 0, tol[..., None], nmse=1)
         compare("lse2", l2.get().reshape(wl.shape)[..., None], wl[..., None] * LOG2E, F32, 0, 2 * tol[..., None], nmse=1)
@@ -138,15 +153,68 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         run.done()
 
 
+def nan_tail(first, what=math.nan):
+    """From there on all of the first request's keys and values."""
+    def f(k, v):
+        for j in range(first, len(k[0])):
+            k[0][j], v[0][j] = what, what
+        return k, v
+    return f
+
+
+def nan_at(key, which):
+    """One element of one key of the second request, or of a value."""
+    def f(*kv):
+        kv[which][1][key, 0, 5] = math.nan
+        return kv
+    return f
+
+
+def nan_row(q, i):
+    q[i, 1, 7] = math.nan
+    return q
+
+
 DIMS = [(64, 64), (96, 96), (128, 128), (192, 192), (256, 256), (192, 128)]
 
 
 def prefill_cases():
     c = {}
     for d, dv in DIMS:
-        for dt in HALVES:
-            c[f"dims={d}-{dv}/{dt.name}"] = dict(dt=dt, d=d, dv=dv, qlens=(37, 3, 0, 70), lens=(70, 0, 9, 70), hq=4, page=16 if dt is BF16 else 0)
-        c[f"dims={d}-{dv}/odd"] = dict(d=d, dv=dv, qlens=(21, 4), lens=(33, 16), hq=4, layout="odd", q_gap=3, page=5, causal=False)
+        for dt, out in ((BF16, None), (F16, None), (F8, None), (F8, "f16"), (F8, "bf16")):
+            t = f"dims={d}-{dv}/{dt.name}" + (f"-{out}" if out else "")
+            kind = dict(d=d, dv=dv, dt=dt, out_type=out, hq=4)
+            c[t] = dict(kind, qlens=(37, 3, 0, 70), lens=(70, 0, 9, 70))
+            c[t + "/odd"] = dict(kind, qlens=(21, 4), lens=(33, 16), layout="odd", q_gap=3, page=5, causal=False)
+            c[t + "/ragged"] = dict(kind, qlens=(40, 5, 130), lens=(33, 70, 150), page=0, stats=True, extra_rows=2)
+            c[t + "/ragged/odd"] = dict(kind, qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=0, offsets=8, gap=2, q_gap=24, kv_gap=5, extra_kv=3)
+            c[t + "/nan_tail"] = dict(kind, qlens=(90, 9), lens=(90, 9), values=nan_tail(50))
+    outs = ("e4m3", "f16", "bf16")
+    for out in outs:
+        t = f"e4m3-{out}"
+        kind = dict(d=64, dt=F8, out_type=out, hq=4)
+        for page in (0, 16):
+            c[f"{t}/rows_past_end/page={page}"] = dict(kind, qlens=(2, 3), lens=(5, 3), page=page, extra_rows=5, max_q=17)
+            c[f"{t}/offsets/page={page}"] = dict(kind, qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=page, offsets=4, gap=2, stats=True)
+        c[f"{t}/long"] = dict(kind, qlens=(130, 70), lens=(300, 129), d=128)
+        c[f"{t}/full"] = dict(kind, qlens=(130, 70), lens=(300, 129), d=128, causal=False)
+        c[f"{t}/negative"] = dict(kind, qlens=(17, 5), lens=(37, 5), scale=-0.3)
+        c[f"{t}/negative_k"] = dict(kind, qlens=(17, 5), lens=(37, 5), scales=(1.0, -0.5, 2.0))
+        c[f"{t}/saturated"] = dict(kind, qlens=(17, 5), lens=(37, 5), scales=(1.0, 1.0, 400.0))
+        for i, name in enumerate("qkv"):
+            scales = tuple(math.nan if i == n else 0.5 for n in range(3))
+            c[f"{t}/nan_{name}_scale"] = dict(kind, qlens=(17, 5, 3), lens=(37, 3, 0), scales=scales, extra_rows=1)
+        for page in (3, 8, 64):
+            c[f"{t}/page={page}"] = dict(kind, qlens=(37, 5, 64), lens=(70, 5, 64), page=page)
+        for layout in LAYOUTS:
+            c[f"{t}/layout={layout}"] = dict(kind, qlens=(21, 40, 1), lens=(21, 70, 1), layout=layout)
+        c[f"{t}/shift"] = dict(kind, qlens=(21, 40, 1), lens=(21, 70, 1), shift=1, extra_rows=3)
+    for dt in HALVES + [F8]:
+        c[f"nan_query/{dt.name}"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 33), hq=4, values_q=lambda x: nan_row(x, 13))
+        c[f"nan_query/{dt.name}/full"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 33), hq=4, values_q=lambda x: nan_row(x, 13), causal=False)
+        c[f"nan_key/{dt.name}"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 40), hq=4, values=nan_at(30, 0))
+        c[f"nan_value/{dt.name}"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 40), hq=4, values=nan_at(30, 1))
+    c["shift"] = dict(d=64, qlens=(21, 40, 1), lens=(21, 70, 1), shift=1, extra_rows=3)
     for dt in HALVES:
         for d in (64, 128):
             for page in (0, 16):
@@ -172,12 +240,6 @@ def prefill_cases():
         c["batch=70" + t] = dict(qlens=tuple(i % 5 for i in range(70)), lens=tuple(i * 3 % 40 for i in range(70)), page=page, hq=2, hkv=1, d=64)
         c["rounds" + t] = dict(qlens=(60, 5, 90), lens=(60, 17, 90), page=page, hq=4, d=64, rounds=3, grid=3)
 
-        def nan_tail(first, what=math.nan):
-            def f(k, v):
-                for j in range(first, len(k[0])):
-                    k[0][j], v[0][j] = what, what
-                return k, v
-            return f
         for dt in HALVES:
             c[f"far_scores/{dt.name}{t}"] = dict(dt=dt, qlens=(9, 150), lens=(300, 200), page=page, hq=4, d=64, scale=1.25, values=far_keys, values_q=far_query)
         c["hidden_nan" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(38))
@@ -233,4 +295,4 @@ def prefill_cases():
 
 
 def prefill_tma_cases():
-    return {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items()}
+    return {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("shift")}
