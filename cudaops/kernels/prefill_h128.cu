@@ -5,4 +5,3 @@ static_assert(LAUNCH_FACTS(PREFILL_128).are(Shape::kThreads, Shape::kBytes, gaze
 
 KERNEL(prefill_h128_bf16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::bf16, 128, 128>(p); }
 KERNEL(prefill_h128_f16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::f16, 128, 128>(p); }
-KERNEL(prefill_h128_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 128, 128>(p); }

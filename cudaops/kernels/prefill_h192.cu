@@ -5,4 +5,3 @@ static_assert(LAUNCH_FACTS(PREFILL_192).are(Shape::kThreads, Shape::kBytes, gaze
 
 KERNEL(prefill_h192_bf16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::bf16, 192, 192>(p); }
 KERNEL(prefill_h192_f16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::f16, 192, 192>(p); }
-KERNEL(prefill_h192_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 192, 192>(p); }

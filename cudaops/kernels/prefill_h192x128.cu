@@ -5,4 +5,3 @@ static_assert(LAUNCH_FACTS(PREFILL_192X128).are(Shape::kThreads, Shape::kBytes, 
 
 KERNEL(prefill_h192x128_bf16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::bf16, 192, 128>(p); }
 KERNEL(prefill_h192x128_f16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::f16, 192, 128>(p); }
-KERNEL(prefill_h192x128_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 192, 128>(p); }

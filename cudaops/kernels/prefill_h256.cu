@@ -5,4 +5,3 @@ static_assert(LAUNCH_FACTS(PREFILL_256).are(Shape::kThreads, Shape::kBytes, gaze
 
 KERNEL(prefill_h256_bf16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::bf16, 256, 256>(p); }
 KERNEL(prefill_h256_f16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::f16, 256, 256>(p); }
-KERNEL(prefill_h256_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 256, 256>(p); }

@@ -5,4 +5,3 @@ static_assert(LAUNCH_FACTS(PREFILL_64).are(Shape::kThreads, Shape::kBytes, gaze:
 
 KERNEL(prefill_h64_bf16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::bf16, 64, 64>(p); }
 KERNEL(prefill_h64_f16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::f16, 64, 64>(p); }
-KERNEL(prefill_h64_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 64, 64>(p); }

@@ -5,4 +5,3 @@ static_assert(LAUNCH_FACTS(PREFILL_96).are(Shape::kThreads, Shape::kBytes, gaze:
 
 KERNEL(prefill_h96_bf16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::bf16, 96, 96>(p); }
 KERNEL(prefill_h96_f16, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::f16, 96, 96>(p); }
-KERNEL(prefill_h96_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 96, 96>(p); }

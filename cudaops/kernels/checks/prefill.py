@@ -19,7 +19,8 @@ def tma_maps(dev, p, dt, d, dv):
     rows = p.page_size if p.block_tables else p.kv_tokens
     if not n or not rows:
         return False
-    p.box_rows = min(128, p.page_size & -p.page_size) if p.block_tables else 128
+    keys = launch_facts("PREFILL_TMA", d if d == dv else f"{d}X{dv}", "sm90a")[2]
+    p.box_rows = math.gcd(p.page_size & -p.page_size, keys) if p.block_tables else keys
     for name, at, w, token, head, page in (("k_map", p.k, d, p.k_token, p.k_head, p.k_page), ("v_map", p.v, dv, p.v_token, p.v_head, p.v_page)):
         m = dev.tensor_map(at, dt, [w, rows, p.kv_heads, n], [2 * token, 2 * head, 2 * (page if p.block_tables else 8)], [64, p.box_rows, 1, 1])
         for i in range(16):
@@ -104,7 +105,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         name = f"prefill_h{d}{'' if d == dv else 'x%d' % dv}_{dt.name}{'_tma' * tma}_{target}"
         if tma and not (dev.has(name) and tma_maps(dev, p, dt, d, dv)):
             return None
-        threads, shared, _, _ = launch_facts("PREFILL" + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
+        threads, shared, _, _ = launch_facts("PREFILL" + "_E4M3" * (dt is F8) + "_TMA" * tma, d if d == dv else f"{d}X{dv}", target)
         for _ in range(rounds):
             dev.launch(name, (grid or dev.sms,), threads, shared, p)
         want = np.zeros((T, hq, dv))
@@ -295,4 +296,13 @@ def prefill_cases():
 
 
 def prefill_tma_cases():
-    return {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("shift")}
+    c = {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("shift") and v.get("dt") is not F8}
+    for d, dv in DIMS:  # many blocks of keys, whose size differs, by boxes of every size, and NaN in a row of V that some see
+        kind = dict(d=d, dv=dv, qlens=(9, 120), lens=(300, 330), hq=2, hkv=1, grid=2, tma=True)
+        for page in (0, 8, 16, 48, 64, 128):
+            for dt, causal in ((BF16, True), (F16, False)):
+                c[f"tma/blocks/dims={d}-{dv}/page={page}/causal={causal}"] = dict(kind, dt=dt, page=page, causal=causal)
+        for page in (0, 16):
+            c[f"tma/blocks/dims={d}-{dv}/page={page}/nan"] = dict(kind, page=page, values=nan_at(250, 1))
+            c[f"tma/blocks/dims={d}-{dv}/page={page}/tiles"] = dict(kind, page=page, qlens=(140, 300), lens=(140, 300), hq=2, hkv=2, grid=3)
+    return c

@@ -1,0 +1,6 @@
+#include "prefill.cuh"
+
+typedef gaze::PrefillShape<128, 128> Shape;
+static_assert(LAUNCH_FACTS(PREFILL_E4M3_128).are(Shape::kThreads, Shape::kBytes, gaze::kTileRows, Shape::kBlocks), "launch.h");
+
+KERNEL(prefill_h128_e4m3, PrefillParams, Shape::kThreads, Shape::kBlocks) { gaze::prefill<gaze::e4m3, 128, 128>(p); }
