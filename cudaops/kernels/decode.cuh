@@ -2,27 +2,28 @@
 //
 //	s[j] = bmm1 · q·k[j] over the visible keys j,  out = bmm2 · Σ exp(s[j]-m)·v[j] / (Σ exp(s[j]-m) + exp(sink-m))
 //
-// It is bound by reading K and V once. Every warp streams its own units of 16 tokens through its own ring in shared memory (cp.async,
-// so any strides and page sizes), without a barrier in the loop. Tokens are the long side of both products, rows the short one:
-// S^T = K·Q^T and O^T = V^T·P^T with mma.m16n8k16, so 8 rows fill a tile; S^T becomes the operand P^T by one 8×8 transpose. Warps
-// meet at the end of a segment, add up in a fixed order, and write the result, or, where the segment is cut between blocks, a
+// It is bound by reading K and V once. Every warp streams its own units of 16 tokens (32 of e4m3) through its own ring in shared memory
+// (cp.async, so any strides and page sizes), without a barrier in the loop. Tokens are the long side of both products, rows the short
+// one: S^T = K·Q^T and O^T = V^T·P^T with mma.m16n8k16, so 8 rows fill a tile; S^T becomes the operand P^T by one 8×8 transpose. e4m3 is
+// widened to f16, which holds all of it, between shared memory and the products; q and P are f16 then. Warps meet at the end of a segment, add up in a fixed order, and write the result, or, where the segment is cut between blocks, a
 // partial one to the workspace; the block that comes last to a segment (a counter that it sets back to 0) merges those.
 #pragma once
-#include "decode_plan.cuh"
-#include "rows.cuh"
+#include "decode_out.cuh"
+#include "decode_query.cuh"
 
 namespace gaze {
 
-// DecodeShape fixes the sizes for one head dim.
-template <int D>
+// DecodeShape fixes the sizes for one head dim and cache elements of Size bytes.
+template <int D, int Size>
 struct DecodeShape {
+  static constexpr int kUnit = 32 / Size;  // tokens
   static constexpr int kWarps = GAZE_SM90 || D <= 128 ? 4 : 2;
   static constexpr int kStages = D == 64 ? 4 : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
   // Two blocks a multiprocessor: while the warps of one meet at the end of a segment, those of the other go on.
   static constexpr int kBlocks = GAZE_SM90 && D <= 128 ? 2 : 1;
   static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kUnitBytes = 2 * kUnit * Rows<D>::kBytes;  // K, then V
+  static constexpr int kUnitBytes = 2 * kUnit * Rows<D, Size>::kBytes;  // K, then V
   // O^T is added up in slices of this many dims, so that warps · rows · slice fits.
   static constexpr int slice(int tiles) {
     int d = 512 / (tiles * kWarps) / 16 * 16;
@@ -35,7 +36,8 @@ struct DecodeShape {
 
   static constexpr int kRing = 0;
   static constexpr int kQuery = kRing + kWarps * kStages * kUnitBytes;
-  static constexpr int kSum = kQuery + 8 * kMaxTiles * Rows<D>::kBytes;
+  static constexpr int kScales = kQuery + 8 * kMaxTiles * Rows<D>::kBytes;
+  static constexpr int kSum = kScales + (Size == 1 ? 8 * kMaxTiles * 8 : 0);
   static constexpr int kStats = kSum + 4 * most(most(sum_floats(1), sum_floats(2)), kMaxTiles == 4 ? sum_floats(4) : 0);
   static constexpr int kPlan = kStats + kWarps * 8 * kMaxTiles * 8;
   static constexpr int kCursors = kPlan + (int)sizeof(PlanShared);
@@ -44,12 +46,16 @@ struct DecodeShape {
 
 template <class T, int D, int Tiles>
 struct Decode {
-  typedef DecodeShape<D> S;
-  typedef Rows<D> R;
+  static constexpr bool kWiden = sizeof(T) == 1;
+  typedef DecodeShape<D, sizeof(T)> S;
+  typedef Rows<D, sizeof(T)> R;
+  typedef std::conditional_t<kWiden, f16, T> M;  // what products are made of
+  typedef QueryTile<T, D, 8 * Tiles, S::kThreads> Query;
+  static constexpr int kUnit = S::kUnit, kParts = kUnit / 16;
+  static constexpr int kGroups = kWiden && Tiles <= 2 ? 2 : 1;  // of 16 tokens, whose scores are made at once
   static constexpr int kRows = 8 * Tiles;
   static constexpr int kSteps = D / 16;  // of k in S^T, of m in O^T
   static constexpr bool kQueryInRegisters = Tiles * D <= 256;
-  static constexpr int kQueryPieces = (kRows * R::kPieces + S::kThreads - 1) / S::kThreads;
   static constexpr int kSlice = S::slice(Tiles), kPitch = kSlice + 4;
   static constexpr int kPartial = kRows * (D + 2);  // floats of a partial result: O [rows][D], then (m, l) of each row
 
@@ -76,17 +82,20 @@ struct Decode {
   // ---- loading ----
 
   int left;              // units of this block from this warp's next one on; ≤ 0: none
-  int pages;             // lane i: the page of that unit's token i, or, where a unit lies within a page, of the i-th unit of this warp since turn 0
+  int pages;             // lane i: the page of that unit's token i, or, where pages hold whole 16 tokens, of the i-th 16 of this warp's units since turn 0
   int turn;              // which of those is next
   int load_stage;
   uint32_t bad_stages;   // loaded with a bad page
 
+  // whole tells whether 16 tokens, from a multiple of 16 on, always lie within a page.
+  __device__ __forceinline__ bool whole() const { return p.page_size % 16 == 0; }
+
   __device__ __forceinline__ void fetch_pages() {
     pages = turn = 0;
     const Cursor &c = load_cursor();
-    const bool whole = p.page_size % kUnit == 0;
-    if (whole ? left <= lane * S::kWarps : left <= 0 || lane >= kUnit) return;
-    const int64_t token = (int64_t)(c.r.first + c.unit) * kUnit + lane * (whole ? S::kWarps * kUnit : 1);
+    const int ahead = lane / kParts * S::kWarps;  // units
+    if (whole() ? left <= ahead : left <= 0 || lane >= kUnit) return;
+    const int64_t token = (int64_t)(c.r.first + c.unit) * kUnit + (whole() ? ahead * kUnit + lane % kParts * 16 : lane);
     if (token >= c.r.keys) return;
     pages = p.block_tables[c.b * p.table_row + (page_shift >= 0 ? (int)token >> page_shift : (int)token / p.page_size)];
   }
@@ -98,114 +107,100 @@ struct Decode {
     bad_stages &= ~(1u << stage);
     if (left > 0) {
       Cursor &c = load_cursor();
-      const int token0 = (c.r.first + c.unit) * kUnit, low = low_of(c.r), high = c.r.keys, head = c.head;
-      const bool whole = p.page_size % kUnit == 0;  // a unit lies within a page
-      const int page = whole ? __shfl_sync(~0u, pages, turn) : pages, from = c.unit;
-      const bool used = whole ? token0 < high : lane < kUnit && token0 + lane < high && token0 + lane >= low;
-      const bool wrong = used && (page < 0 || page >= p.pages);
-      if (wrong) report(p.fault, p.op, FAULT_PAGE, c.b, page, p.pages);
+      const int token0 = (c.r.first + c.unit) * kUnit, from = c.unit;
+      const int low = low_of(c.r) - token0, high = c.r.keys - token0;  // of the unit's tokens these are looked at
+      const int mine = whole() ? (lane - turn * kParts) * 16 : lane;    // the token whose page this lane holds
+      const bool used = mine >= 0 && mine < kUnit && mine < high && mine + (whole() ? 15 : 0) >= low;
+      const bool wrong = used && (pages < 0 || pages >= p.pages);
+      if (wrong) report(p.fault, p.op, FAULT_PAGE, c.b, pages, p.pages);
       const bool skip = __any_sync(~0u, wrong);  // nothing is read then, all rows become 0
       if (skip) bad_stages |= 1u << stage;
       const uint32_t ring = shared_address(smem + S::kRing + (warp * S::kStages + stage) * S::kUnitBytes);
-      const T *k = static_cast<const T *>(p.k) + head * p.k_head, *v = static_cast<const T *>(p.v) + head * p.v_head;
-      const int token = whole ? token0 : token0 + lane, slot = page_shift >= 0 ? token & (p.page_size - 1) : token % p.page_size;
-      const bool aligned = aligned16(k) && aligned16(v) && ((p.k_page | p.k_token | p.v_page | p.v_token) & 7) == 0;
-      if (whole && aligned && !skip && token0 >= low && token0 + kUnit <= high) {
-        copy_unit(ring, k + page * p.k_page + slot * p.k_token, p.k_token);
-        copy_unit(ring + kUnit * R::kBytes, v + page * p.v_page + slot * p.v_token, p.v_token);
+      const T *k = static_cast<const T *>(p.k) + c.head * p.k_head, *v = static_cast<const T *>(p.v) + c.head * p.v_head;
+      const bool aligned = aligned16(k) && aligned16(v) && ((p.k_page | p.k_token | p.v_page | p.v_token) * sizeof(T) & 15) == 0;
+      if (whole() && aligned && !skip && low <= 0 && high >= kUnit) {
+#pragma unroll
+        for (int i = 0; i < kParts; i++) {
+          const int64_t page = __shfl_sync(~0u, pages, turn * kParts + i);
+          const int slot = slot_of(token0 + 16 * i);
+          copy_part(ring + 16 * i * R::kBytes, k + page * p.k_page + slot * p.k_token, p.k_token);
+          copy_part(ring + (kUnit + 16 * i) * R::kBytes, v + page * p.v_page + slot * p.v_token, p.v_token);
+        }
       } else {
-        copy_rows(ring, k, page, p.k_page, p.k_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
-        copy_rows(ring + kUnit * R::kBytes, v, page, p.v_page, p.v_token, slot, whole, aligned, skip ? 0 : low - token0, skip ? 0 : high - token0);
+        copy_rows(ring, k, p.k_page, p.k_token, token0, aligned, skip ? 0 : low, skip ? 0 : high);
+        copy_rows(ring + kUnit * R::kBytes, v, p.v_page, p.v_token, token0, aligned, skip ? 0 : low, skip ? 0 : high);
       }
       left -= S::kWarps;
       __syncwarp();
-      if (lane == 0 && left > 0) c.advance(p, group, S::kWarps);
+      if (lane == 0 && left > 0) c.template advance<kUnit>(p, group, S::kWarps);
       __syncwarp();
-      if (!whole || ++turn == 32 || c.unit != from + S::kWarps) fetch_pages();  // the last: another segment
+      if (!whole() || ++turn == 32 / kParts || c.unit != from + S::kWarps) fetch_pages();  // the last: another segment
     }
     cp_commit();
   }
 
-  static constexpr int kUnitPieces = kUnit * R::kPieces;
-  static_assert(kUnitPieces % 32 == 0, "");
+  // slot_of is a token's place in its page.
+  __device__ __forceinline__ int slot_of(int token) const { return page_shift >= 0 ? token & (p.page_size - 1) : token % p.page_size; }
 
-  // copy_unit copies 16 rows at an even distance, the usual case.
-  __device__ __forceinline__ void copy_unit(uint32_t dst, const T *src, int64_t token_stride) const {
+  // copy_part copies 16 rows at an even distance, the usual case.
+  __device__ __forceinline__ void copy_part(uint32_t dst, const T *src, int64_t token_stride) const {
+    constexpr int kCopies = 16 * R::kPieces / 32, kElements = 16 / sizeof(T);
+    static_assert(16 * R::kPieces % 32 == 0, "");
     if constexpr (32 % R::kPieces == 0) {
       constexpr int kRowsEach = 32 / R::kPieces;  // of one instruction
       const int row = lane / R::kPieces, piece = lane % R::kPieces;
       dst += R::at(row, piece);
-      src += row * token_stride + piece * 8;
+      src += row * token_stride + piece * kElements;
 #pragma unroll
-      for (int i = 0; i < kUnitPieces / 32; i++) {
+      for (int i = 0; i < kCopies; i++) {
         cp_async16((dst ^ (i * kRowsEach & 7) * 16) + i * kRowsEach * R::kBytes, src);
         src += kRowsEach * token_stride;
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kUnitPieces / 32; i++) {
+      for (int i = 0; i < kCopies; i++) {
         const int e = i * 32 + lane, row = e / R::kPieces, piece = e % R::kPieces;
-        cp_async16(dst + R::at(row, piece), src + row * token_stride + piece * 8);
+        cp_async16(dst + R::at(row, piece), src + row * token_stride + piece * kElements);
       }
     }
   }
 
-  // copy_rows copies rows [low, high) of 16 tokens in any pages and zeroes the others, which are not read.
-  __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int page, int64_t page_stride, int64_t token_stride, int slot, bool whole, bool aligned,
-                                            int low, int high) const {
+  // copy_rows copies rows [low, high) of a unit in any pages and zeroes the others, which are not read.
+  __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int64_t page_stride, int64_t token_stride, int token0, bool aligned, int low, int high) const {
+    constexpr int kElements = 16 / sizeof(T);
 #pragma unroll 1
-    for (int e = lane; e < kUnitPieces; e += 32) {
+    for (int e = lane; e < kUnit * R::kPieces; e += 32) {
       const int row = e / R::kPieces, piece = e % R::kPieces;
-      const int64_t at_page = __shfl_sync(~0u, page, whole ? 0 : row), at_slot = __shfl_sync(~0u, slot, whole ? 0 : row) + (whole ? row : 0);
-      const T *x = src + at_page * page_stride + at_slot * token_stride + piece * 8;
+      const int64_t page = __shfl_sync(~0u, pages, whole() ? turn * kParts + row / 16 : row);
+      const T *x = src + page * page_stride + slot_of(token0 + row) * token_stride + piece * kElements;
       const bool live = row >= low && row < high;
       const uint32_t to = dst + R::at(row, piece);
       if (aligned) {
         cp_async16(to, live ? x : static_cast<const T *>(p.k), live ? 16 : 0);
       } else {
 #pragma unroll 1
-        for (int k = 0; k < 8; k++) store_shared16(to + 2 * k, live ? reinterpret_cast<const uint16_t *>(x)[k] : 0);
+        for (int i = 0; i < kElements; i++) store_shared(to + i * sizeof(T), live ? bits(x[i]) : 0);
       }
     }
+  }
+  static __device__ __forceinline__ decltype(auto) bits(const T &x) { return reinterpret_cast<const std::conditional_t<kWiden, uint8_t, uint16_t> &>(x); }
+  static __device__ __forceinline__ void store_shared(uint32_t dst, uint32_t x) {
+    if constexpr (kWiden) store_shared8(dst, (uint8_t)x);
+    else store_shared16(dst, (uint16_t)x);
   }
 
   // ---- queries ----
 
-  // fetch_query reads a segment's tile of q, 16 bytes a time; rows that don't exist are 0.
-  __device__ __forceinline__ void fetch_query(const Cursor &c, uint4 (&x)[kQueryPieces]) const {
-    const bool aligned = aligned16(p.q) && ((p.q_token | p.q_head) & 7) == 0;
-    const int head = c.head, row0 = c.tile * kRows, rows = c.r.rows * group;
-#pragma unroll
-    for (int n = 0; n < kQueryPieces; n++) {
-      const int e = n * S::kThreads + tid, r = row0 + e / R::kPieces;
-      x[n] = make_uint4(0, 0, 0, 0);
-      if (e >= kRows * R::kPieces || r >= rows) continue;
-      const T *src = static_cast<const T *>(p.q) + (c.r.row0 + r / group) * p.q_token + (head * group + r % group) * p.q_head + e % R::kPieces * 8;
-      if (aligned) {
-        x[n] = *reinterpret_cast<const uint4 *>(src);
-      } else {
-        Vec16<T> y;
-#pragma unroll
-        for (int k = 0; k < 8; k++) y.x[k] = src[k];
-        x[n] = *reinterpret_cast<uint4 *>(&y);
-      }
-    }
-  }
+  __device__ __forceinline__ void store_query(const Query &q) const { q.store(p, smem + S::kQuery, row_scales(), sign, scale); }
 
-  // store_query puts it into shared memory. A negative scale becomes positive with q negated, so that the largest score has the largest exponent.
-  __device__ __forceinline__ void store_query(const uint4 (&x)[kQueryPieces]) const {
-#pragma unroll
-    for (int n = 0; n < kQueryPieces; n++) {
-      const int e = n * S::kThreads + tid;
-      if (e < kRows * R::kPieces)
-        *reinterpret_cast<uint4 *>(smem + S::kQuery + R::at(e / R::kPieces, e % R::kPieces)) = make_uint4(x[n].x ^ sign, x[n].y ^ sign, x[n].z ^ sign, x[n].w ^ sign);
-    }
-  }
+  // Of each row: the factor of its scores, base 2, and the power of two that q was divided by. Without widening all are `scale` and 1.
+  __device__ __forceinline__ float2 *row_scales() const { return reinterpret_cast<float2 *>(smem + S::kScales); }
 
   uint32_t qf[kQueryInRegisters ? kSteps : 1][Tiles][2];
 
   // read_query gives the operand Q^T of one k step: for every tile of 8 rows two words.
   __device__ __forceinline__ void read_query(int step, uint32_t (&b)[Tiles][2]) const {
+    typedef Rows<D> R;
     const uint32_t base = shared_address(smem + S::kQuery) + R::at((Tiles > 1 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 & 1);
 #pragma unroll
     for (int n = 0; n < Tiles; n += 2) {  // two tiles, k halves 0 and 8 of each
@@ -259,42 +254,83 @@ struct Decode {
   // visible tells whether query row i sees a token.
   __device__ __forceinline__ bool visible(int i, int token) const {
     const int at = keys - rows + i;
-    if (token >= keys || (p.window_left >= 0 && token < (int64_t)at - p.window_left)) return false;
+    if ((uint32_t)token >= (uint32_t)keys || (p.window_left >= 0 && token < (int64_t)at - p.window_left)) return false;
     if (masks == nullptr) return token <= at;
     const int draft = token - (keys - rows);
-    return draft < 0 || (i < rows && (masks[i * (2 * ((p.q_len + 31) / 32)) + draft / 16] >> (draft % 16) & 1));
+    return draft < 0 || (i < rows && (masks[(int64_t)i * (2 * ((p.q_len + 31) / 32)) + draft / 16] >> (draft % 16) & 1));
   }
 
-  // unit works on the 16 tokens in `ring`.
+  // unit works on the tokens in `ring`.
   __device__ __forceinline__ void unit(const uint8_t *ring, int token0) {
-    const uint32_t k = shared_address(ring) + R::at(lane & 15, lane / 16);
-    const uint32_t v = shared_address(ring) + kUnit * R::kBytes + R::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1);
-    float s[Tiles][4], s2[4] = {0, 0, 0, 0};
+    // Of 16 tokens a lane's rows of K are those of the operand K; of V, transposed, those of V^T; of 32 widened ones any in turn.
+    const int row = kWiden ? lane & (kGroups * 16 - 1) : lane & 15;
+    const uint32_t k = shared_address(ring) + R::at(row, kGroups == 2 ? 0 : lane / 16);
+    const uint32_t v = shared_address(ring) + kUnit * R::kBytes + (kWiden ? R::at(row, kGroups == 2 ? 0 : lane / 16) : R::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1));
+#pragma unroll 1
+    for (int part = 0; part < kParts / kGroups; part++) part_of_unit(k + part * 16 * R::kBytes, v + part * 16 * R::kBytes, token0 + part * 16);
+  }
+
+  // read_key gives operands K of step `step`, one a group of 16 tokens; step + 1 too where one group is widened, for which it is called
+  // with even steps only.
+  __device__ __forceinline__ void read_key(uint32_t k, int step, uint32_t (&a)[kWiden ? 2 : 1][4]) const {
+    uint32_t r[4];
+    if constexpr (!kWiden) {
+      ldmatrix4(a[0], R::step(k, step));
+    } else {
+      ldmatrix4(r, R::piece(k, step));
 #pragma unroll
-    for (int n = 0; n < Tiles; n++)
+      for (int i = 0; i < 4; i++) widen_e4m3(r[i], a[i / 2][i % 2], a[i / 2][i % 2 + 2]);
+    }
+  }
+  // read_value does the same for V^T, whose rows of a step are then dims 0 2 4 … 14, 1 3 5 … 15.
+  __device__ __forceinline__ void read_value(uint32_t v, int step, uint32_t (&a)[kWiden ? 2 : 1][4]) const {
+    uint32_t r[4];
+    if constexpr (!kWiden) {
+      ldmatrix4_trans(a[0], R::step(v, step));
+    } else {
+      ldmatrix4_trans(r, R::piece(v, step));
 #pragma unroll
-      for (int i = 0; i < 4; i++) s[n][i] = 0;
+      for (int i = 0; i < 4; i++) widen_e4m3(__byte_perm(r[i], 0, 0x3120), a[i / 2][i % 2 * 2], a[i / 2][i % 2 * 2 + 1]);
+    }
+  }
+  static constexpr int kReads = kWiden && kGroups == 1 ? 2 : 1;  // steps of one read
+
+  // part_of_unit works on kGroups · 16 tokens.
+  __device__ __forceinline__ void part_of_unit(uint32_t k, uint32_t v, int token0) {
+    float s[kGroups][Tiles][4], s2[kGroups][4];
 #pragma unroll
-    for (int step = 0; step < kSteps; step++) {
-      uint32_t a[4];
-      ldmatrix4(a, R::step(k, step));
-      if constexpr (kQueryInRegisters) {
+    for (int u = 0; u < kGroups; u++)
 #pragma unroll
-        for (int n = 0; n < Tiles; n++)  // with one tile two chains: a product waits for the one before it
-          mma16816<T>(Tiles == 1 && step % 2 ? s2 : s[n], a, qf[step][n][0], qf[step][n][1]);
-      } else {
+      for (int i = 0; i < 4; i++) {
+        s2[u][i] = 0;
+#pragma unroll
+        for (int n = 0; n < Tiles; n++) s[u][n][i] = 0;
+      }
+#pragma unroll
+    for (int step = 0; step < kSteps; step += kReads) {
+      uint32_t a[kWiden ? 2 : 1][4];
+      read_key(k, step, a);
+#pragma unroll
+      for (int x = 0; x < kReads; x++) {
         uint32_t b[Tiles][2];
-        read_query(step, b);
+        if constexpr (!kQueryInRegisters) read_query(step + x, b);
 #pragma unroll
-        for (int n = 0; n < Tiles; n++) mma16816<T>(s[n], a, b[n][0], b[n][1]);
+        for (int n = 0; n < Tiles; n++) {
+          const uint32_t b0 = kQueryInRegisters ? qf[kQueryInRegisters ? step + x : 0][n][0] : b[n][0], b1 = kQueryInRegisters ? qf[kQueryInRegisters ? step + x : 0][n][1] : b[n][1];
+#pragma unroll
+          for (int u = 0; u < kGroups; u++)  // with one tile two chains: a product waits for the one before it
+            mma16816<M>(Tiles == 1 && step % 2 ? s2[u] : s[u][n], a[kGroups == 2 ? u : x], b0, b1);
+        }
       }
     }
     if (Tiles == 1)
 #pragma unroll
-      for (int i = 0; i < 4; i++) s[0][i] += s2[i];
+      for (int u = 0; u < kGroups; u++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) s[u][0][i] += s2[u][i];
 
-    // Units whose tokens some row does not see.
-    const bool edge = token0 + kUnit > keys - rows + (masks != nullptr ? 0 : query0 + 1) ||
+    // Tokens that some row does not see.
+    const bool edge = token0 > keys - rows + (masks != nullptr ? 0 : query0 + 1) - 16 * kGroups ||
                       (p.window_left >= 0 && token0 < (int64_t)keys - rows + query1 - p.window_left);
     if (edge) {
 #pragma unroll
@@ -302,105 +338,121 @@ struct Decode {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
           const int i = (row0 + n * 8 + 2 * t + c) / group;
-          if (!visible(i, token0 + g)) s[n][c] = -GAZE_INF;
-          if (!visible(i, token0 + g + 8)) s[n][2 + c] = -GAZE_INF;
+#pragma unroll
+          for (int u = 0; u < kGroups; u++) {
+            if (!visible(i, token0 + 16 * u + g)) s[u][n][c] = -GAZE_INF;
+            if (!visible(i, token0 + 16 * u + g + 8)) s[u][n][2 + c] = -GAZE_INF;
+          }
         }
     }
 
     bool grew = false;
-    float old[Tiles][2];
+    float old[Tiles][2], factor[Tiles][2];
 #pragma unroll
     for (int n = 0; n < Tiles; n++)
 #pragma unroll
       for (int c = 0; c < 2; c++) {
-        float x = fmaxf(s[n][c], s[n][2 + c]);
+        float x = fmaxf(s[0][n][c], s[0][n][2 + c]);
+        if (kGroups == 2) x = fmaxf(x, fmaxf(s[kGroups - 1][n][c], s[kGroups - 1][n][2 + c]));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 4));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 8));
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 16));
         old[n][c] = m[n][c];
         m[n][c] = fmaxf(old[n][c], x);
         grew |= m[n][c] > old[n][c];
+        factor[n][c] = kWiden ? row_scales()[n * 8 + 2 * t + c].x : scale;
       }
     if (__any_sync(~0u, grew)) {
 #pragma unroll
       for (int n = 0; n < Tiles; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-          const float f = weight(old[n][c], m[n][c]);
+          const float f = weight(old[n][c], m[n][c], factor[n][c]);
           l[n][c] *= f;
 #pragma unroll
           for (int k2 = 0; k2 < kSteps; k2++) acc[k2][n][c] *= f, acc[k2][n][2 + c] *= f;
         }
     }
-    uint32_t pt[Tiles][2];
+    uint32_t pt[kGroups][Tiles][2];
 #pragma unroll
     for (int n = 0; n < Tiles; n++) {
       // Without a key so far all are -inf, and weigh 0 whatever the scale.
       const bool none0 = m[n][0] == -GAZE_INF, none1 = m[n][1] == -GAZE_INF;
-      const float m0 = none0 ? 0.0f : m[n][0], m1 = none1 ? 0.0f : m[n][1], scale0 = none0 ? 1.0f : scale, scale1 = none1 ? 1.0f : scale;
-      s[n][0] = exp2_approx((s[n][0] - m0) * scale0);
-      s[n][1] = exp2_approx((s[n][1] - m1) * scale1);
-      s[n][2] = exp2_approx((s[n][2] - m0) * scale0);
-      s[n][3] = exp2_approx((s[n][3] - m1) * scale1);
-      l[n][0] += s[n][0] + s[n][2];
-      l[n][1] += s[n][1] + s[n][3];
-      pt[n][0] = movmatrix_trans(pack<T>(s[n][0], s[n][1]));
-      pt[n][1] = movmatrix_trans(pack<T>(s[n][2], s[n][3]));
+      const float m0 = none0 ? 0.0f : m[n][0], m1 = none1 ? 0.0f : m[n][1], scale0 = none0 ? 1.0f : factor[n][0], scale1 = none1 ? 1.0f : factor[n][1];
+#pragma unroll
+      for (int u = 0; u < kGroups; u++) {
+        float(&x)[4] = s[u][n];
+        x[0] = exp2_approx((x[0] - m0) * scale0);
+        x[1] = exp2_approx((x[1] - m1) * scale1);
+        x[2] = exp2_approx((x[2] - m0) * scale0);
+        x[3] = exp2_approx((x[3] - m1) * scale1);
+        l[n][0] += x[0] + x[2];
+        l[n][1] += x[1] + x[3];
+        pt[u][n][0] = movmatrix_trans(pack<M>(x[0], x[1]));
+        pt[u][n][1] = movmatrix_trans(pack<M>(x[2], x[3]));
+      }
     }
+    uint32_t see[kGroups][2];
     if (edge && rows > 1) {
       // A NaN or infinity in V times a weight of 0 would reach rows that don't see it. So one product for each query row, of the
       // tokens that it sees, and only its columns are kept. Tokens that no row sees were zeroed when loaded.
 #pragma unroll 1
       for (int i = query0; i <= query1; i++) {
-        uint32_t see[2];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const int token = token0 + 2 * t + 8 * half;
-          see[half] = (visible(i, token) ? 0xffffu : 0) | (visible(i, token + 1) ? 0xffff0000u : 0);
-        }
+        for (int u = 0; u < kGroups; u++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int token = token0 + 16 * u + 2 * t + 8 * half;
+            see[u][half] = (visible(i, token) ? 0xffffu : 0) | (visible(i, token + 1) ? 0xffff0000u : 0);
+          }
         product<true>(v, pt, see, i);
       }
     } else {
-      const uint32_t all[2] = {~0u, ~0u};
-      product<false>(v, pt, all, 0);
+      product<false>(v, pt, see, 0);
     }
   }
 
   // product adds V^T·P^T; with One over the tokens in `see` and to the rows of query row i only.
   template <bool One>
-  __device__ __forceinline__ void product(uint32_t v, const uint32_t (&pt)[Tiles][2], const uint32_t (&see)[2], int i) {
+  __device__ __forceinline__ void product(uint32_t v, const uint32_t (&pt)[kGroups][Tiles][2], const uint32_t (&see)[kGroups][2], int i) {
 #pragma unroll
-    for (int k = 0; k < kSteps; k++) {
-      uint32_t a[4];
-      ldmatrix4_trans(a, R::step(v, k));
-      if (One) a[0] &= see[0], a[1] &= see[0], a[2] &= see[1], a[3] &= see[1];
+    for (int k0 = 0; k0 < kSteps; k0 += kReads) {
+      uint32_t a[kWiden ? 2 : 1][4];
+      read_value(v, k0, a);
 #pragma unroll
-      for (int n = 0; n < Tiles; n++) {
+      for (int x = 0; x < kReads; x++) {
+        const int k = k0 + x;
         if (One) {
-          float d[4] = {acc[k][n][0], acc[k][n][1], acc[k][n][2], acc[k][n][3]};
-          mma16816<T>(d, a, pt[n][0], pt[n][1]);
 #pragma unroll
-          for (int x = 0; x < 4; x++)
-            if ((row0 + n * 8 + 2 * t + (x & 1)) / group == i) acc[k][n][x] = d[x];
-        } else {
-          mma16816<T>(acc[k][n], a, pt[n][0], pt[n][1]);
+          for (int u = 0; u < kGroups; u++)
+#pragma unroll
+            for (int w = 0; w < 4; w++) a[kGroups == 2 ? u : x][w] &= see[u][w / 2];
+        }
+#pragma unroll
+        for (int n = 0; n < Tiles; n++) {
+          float d[4] = {acc[k][n][0], acc[k][n][1], acc[k][n][2], acc[k][n][3]};
+#pragma unroll
+          for (int u = 0; u < kGroups; u++) mma16816<M>(One ? d : acc[k][n], a[kGroups == 2 ? u : x], pt[u][n][0], pt[u][n][1]);
+          if (One && (row0 + n * 8 + 2 * t) / group == i) acc[k][n][0] = d[0], acc[k][n][2] = d[2];
+          if (One && (row0 + n * 8 + 2 * t + 1) / group == i) acc[k][n][1] = d[1], acc[k][n][3] = d[3];
         }
       }
     }
   }
 
   // weight is that of maximum m beside `top`, and 1 for the top itself, -inf too: what has no key yet is 0 already, and a NaN must stay one.
-  __device__ __forceinline__ float weight(float m, float top) const { return m == top ? 1.0f : exp2_approx((m - top) * scale); }
+  static __device__ __forceinline__ float weight(float m, float top, float scale) { return m == top ? 1.0f : exp2_approx((m - top) * scale); }
 
   // ---- the end of a segment ----
 
   __device__ __forceinline__ float2 *stats(int w) const { return reinterpret_cast<float2 *>(smem + S::kStats) + w * kRows; }
   __device__ __forceinline__ float *sums(int w) const { return reinterpret_cast<float *>(smem + S::kSum) + w * kRows * kPitch; }
 
-  // finish writes dims d, d+1 of a row from its sum over all keys, its maximum and its denominator, which is < 0 for a bad request.
-  __device__ __forceinline__ void finish(const Cursor &c, int row, int d, float2 o, float top, float sum) const {
+  // finish writes four dims of a row from its sum over all keys, its maximum and its denominator, which is < 0 for a bad request. All
+  // lanes call it, those that are not `live` for nothing.
+  __device__ __forceinline__ void finish(const Cursor &c, int row, int d, float4 o, float top, float sum, bool live) const {
     const int r = row0 + row, h = c.head * group + r % group;
-    const int64_t at = (c.r.row0 + r / group) * p.q_heads + h;
+    const int64_t token = c.r.row0 + r / group;
     float lse2 = -GAZE_INF, top2 = 0;
     bool empty = sum < 0;
     if (!empty) {
@@ -411,7 +463,7 @@ struct Decode {
         const float over = top == -GAZE_INF ? none : fmaf(-top, natural, sink) * kLog2e;  // the sink's logit over the top one, base 2
         if (over > 0) {
           const float f = exp2_approx(-over);
-          o.x *= f, o.y *= f;
+          o.x *= f, o.y *= f, o.z *= f, o.w *= f;
           sum = sum * f + 1.0f;
           top2 = sink * kLog2e;
         } else {
@@ -421,14 +473,15 @@ struct Decode {
       empty = sum == 0;
     }
     if (empty) {
-      o = make_float2(0, 0);
+      o = make_float4(0, 0, 0, 0);
     } else {
       const float c2 = (p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale) / sum;
-      o.x *= c2, o.y *= c2;
+      o.x *= c2, o.y *= c2, o.z *= c2, o.w *= c2;
       lse2 = top2 + log2f(sum);
     }
-    reinterpret_cast<uint32_t *>(p.out)[(at * D + d) / 2] = pack<T>(o.x, o.y);
-    if (d == 0) {
+    Output<T>::template write<D>(p, token, h, d, o, live);
+    if (d == 0 && live) {
+      const int64_t at = token * p.q_heads + h;
       if (p.lse != nullptr) p.lse[at] = lse2 * kLn2;
       if (p.lse2 != nullptr) p.lse2[at] = lse2;
     }
@@ -440,11 +493,13 @@ struct Decode {
     for (int n = 0; n < Tiles; n++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
+        const int row = n * 8 + 2 * t + i;
+        if (kWiden) m[n][i] *= row_scales()[row].y;
         float x = l[n][i];
         x += __shfl_xor_sync(~0u, x, 4);
         x += __shfl_xor_sync(~0u, x, 8);
         x += __shfl_xor_sync(~0u, x, 16);
-        if (g == 0) stats(warp)[n * 8 + 2 * t + i] = make_float2(m[n][i], bad ? -1.0f : x);
+        if (g == 0) stats(warp)[row] = make_float2(m[n][i], bad ? -1.0f : x);
       }
     __syncthreads();
 #pragma unroll
@@ -454,7 +509,7 @@ struct Decode {
         float top = -GAZE_INF;
 #pragma unroll
         for (int w = 0; w < S::kWarps; w++) top = fmaxf(top, stats(w)[n * 8 + 2 * t + i].x);
-        const float f = weight(m[n][i], top);
+        const float f = weight(m[n][i], top, scale);
 #pragma unroll
         for (int k = 0; k < kSteps; k++) acc[k][n][i] *= f, acc[k][n][2 + i] *= f;
       }
@@ -467,33 +522,35 @@ struct Decode {
         for (int n = 0; n < Tiles; n++)
 #pragma unroll
           for (int i = 0; i < 4; i++) {
-            const int row = n * 8 + 2 * t + (i & 1), d = 16 * k + g + (i >> 1) * 8;
+            const int row = n * 8 + 2 * t + (i & 1), d = 16 * k + (kWiden ? 2 * g + (i >> 1) : g + (i >> 1) * 8);
             if (row < valid) sums(warp)[row * kPitch + d] = acc[d0 / 16 + k][n][i];
           }
       __syncthreads();
+      const int all = valid * (kSlice / 4);
 #pragma unroll 1
-      for (int e = tid; e < valid * (kSlice / 2); e += S::kThreads) {
-        const int row = e / (kSlice / 2), d = e % (kSlice / 2) * 2;
-        float2 o = make_float2(0, 0);
+      for (int e0 = 0; e0 < all; e0 += S::kThreads) {
+        const bool live = e0 + tid < all;
+        const int e = live ? e0 + tid : 0, row = e / (kSlice / 4), d = e % (kSlice / 4) * 4;
+        float4 o = make_float4(0, 0, 0, 0);
         float top = -GAZE_INF, sum = 0;
         bool spoilt = false;
 #pragma unroll
         for (int w = 0; w < S::kWarps; w++) {
-          const float2 x = *reinterpret_cast<const float2 *>(&sums(w)[row * kPitch + d]);
-          o.x += x.x, o.y += x.y;
+          const float4 x = *reinterpret_cast<const float4 *>(&sums(w)[row * kPitch + d]);
+          o.x += x.x, o.y += x.y, o.z += x.z, o.w += x.w;
           top = fmaxf(top, stats(w)[row].x);
         }
 #pragma unroll
         for (int w = 0; w < S::kWarps; w++) {
           const float2 x = stats(w)[row];
           spoilt |= x.y < 0;
-          sum += x.y * weight(x.x, top);
+          sum += x.y * weight(x.x, top, scale);
         }
         if (spoilt) sum = -1;
         if (part == nullptr) {
-          finish(c, row, d0 + d, o, top, sum);
-        } else {
-          __stcg(reinterpret_cast<float2 *>(part + row * D + d0 + d), o);
+          finish(c, row, d0 + d, o, top, sum, live);
+        } else if (live) {
+          __stcg(reinterpret_cast<float4 *>(part + row * D + d0 + d), o);
           if (d0 + d == 0) __stcg(reinterpret_cast<float2 *>(part + kRows * D) + row, make_float2(top, sum));
         }
       }
@@ -518,9 +575,11 @@ struct Decode {
   // whose first segment it is, at twice their number.
   __device__ __forceinline__ void merge(const Cursor &c, int first, int parts, int slot0) const {
     constexpr int kBatch = 16;  // loads in flight
+    const int all = valid * (D / 4);
 #pragma unroll 1
-    for (int e = tid; e < valid * (D / 4); e += S::kThreads) {
-      const int row = e / (D / 4), d = e % (D / 4) * 4;
+    for (int e0 = 0; e0 < all; e0 += S::kThreads) {
+      const bool live = e0 + tid < all;
+      const int e = live ? e0 + tid : 0, row = e / (D / 4), d = e % (D / 4) * 4;
       float4 o = make_float4(0, 0, 0, 0);
       float top = -GAZE_INF, sum = 0;
       bool spoilt = false;
@@ -540,7 +599,7 @@ struct Decode {
         }
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
-          const float up = fmaxf(top, ml[i].x), a = weight(top, up), b = weight(ml[i].x, up);
+          const float up = fmaxf(top, ml[i].x), a = weight(top, up, scale), b = weight(ml[i].x, up, scale);
           spoilt |= ml[i].y < 0;
           o.x = o.x * a + x[i].x * b;
           o.y = o.y * a + x[i].y * b;
@@ -551,8 +610,7 @@ struct Decode {
         }
       }
       if (spoilt) sum = -1;
-      finish(c, row, d, make_float2(o.x, o.y), top, sum);
-      finish(c, row, d + 2, make_float2(o.z, o.w), top, sum);
+      finish(c, row, d, o, top, sum, live);
     }
   }
 
@@ -564,7 +622,7 @@ struct Decode {
     natural = fabsf(bmm1);
     scale = natural * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    const int count = make_plan<S::kThreads>(p, group, p.min_units > 0 ? p.min_units : S::kWarps, shared_plan());
+    const int count = make_plan<S::kThreads, kUnit>(p, group, p.min_units > 0 ? p.min_units : S::kWarps, shared_plan());
     if (count == 0) return;
 
     left = count - warp;
@@ -572,18 +630,18 @@ struct Decode {
     load_stage = 0;
     if (lane == 0) {
       load_cursor() = shared_plan().at;
-      if (left > 0) load_cursor().advance(p, group, warp);
+      if (left > 0) load_cursor().template advance<kUnit>(p, group, warp);
     }
     __syncwarp();
     fetch_pages();
 #pragma unroll 1
     for (int i = 0; i < S::kStages; i++) load();
-    uint4 q[kQueryPieces];
-    fetch_query(shared_plan().at, q);
+    Query q;
+    q.fetch(p, shared_plan().at, group);
     store_query(q);
     if (tid == 0) {
       cursor(0) = cursor(1) = shared_plan().at;
-      cursor(1).advance(p, group, min(cursor(0).r.units - cursor(0).unit, count));
+      cursor(1).template advance<kUnit>(p, group, min(cursor(0).r.units - cursor(0).unit, count));
     }
     __syncthreads();
 
@@ -594,7 +652,7 @@ struct Decode {
       const int here = min(c.r.units - c.unit, count - done), token0 = (c.r.first + c.unit - done) * kUnit;
       const bool more = done + here < count;
       begin_segment(c);
-      if (more) fetch_query(cursor(at == 2 ? 0 : at + 1), q);
+      if (more) q.fetch(p, cursor(at == 2 ? 0 : at + 1), group);
       bool bad = c.r.bad;
 #pragma unroll 1
       for (; mine < done + here; mine += S::kWarps) {
@@ -610,7 +668,7 @@ struct Decode {
         const Cursor &next = cursor(at == 2 ? 0 : at + 1);
         Cursor &then = cursor(at == 0 ? 2 : at - 1);
         then = next;
-        if (done + here + next.r.units < count) then.advance(p, group, next.r.units);
+        if (done + here + next.r.units < count) then.template advance<kUnit>(p, group, next.r.units);
       }
       const Plan plan = shared_plan().plan;
       const int64_t begin = shared_plan().begin + done - c.unit;  // of the segment
@@ -628,13 +686,14 @@ struct Decode {
 
 template <class T, int D>
 __device__ __forceinline__ void decode(const DecodeParams &p) {
+  typedef DecodeShape<D, sizeof(T)> S;
   SHARED(smem);
   grid_wait();
   grid_launch_next();
   // The table is small beside the cache, but its entries are on the way to the first key.
   const int64_t entries = (int64_t)p.batch * p.max_pages;
   if (entries <= 16384) {
-    const int64_t e = ((int64_t)blockIdx.x * DecodeShape<D>::kThreads + threadIdx.x) * 32;
+    const int64_t e = ((int64_t)blockIdx.x * S::kThreads + threadIdx.x) * 32;
     if (e < entries) prefetch_l2(p.block_tables + e / p.max_pages * p.table_row + e % p.max_pages);
   }
   if (p.tile_rows == 8) {
@@ -642,7 +701,7 @@ __device__ __forceinline__ void decode(const DecodeParams &p) {
   } else if (p.tile_rows == 16) {
     Decode<T, D, 2>(p, smem).run();
   } else {
-    if constexpr (DecodeShape<D>::kMaxTiles == 4) Decode<T, D, 4>(p, smem).run();
+    if constexpr (S::kMaxTiles == 4) Decode<T, D, 4>(p, smem).run();
   }
 }
 

@@ -1,6 +1,6 @@
 #include "decode.cuh"
 
-typedef gaze::DecodeShape<128> Shape;
+typedef gaze::DecodeShape<128, 2> Shape;
 static_assert(LAUNCH_FACTS(DECODE_128).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles, Shape::kBlocks), "launch.h");
 
 KERNEL(decode_h128_bf16_kvbf16, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::bf16, 128>(p); }

@@ -1,6 +1,6 @@
 #include "decode.cuh"
 
-typedef gaze::DecodeShape<64> Shape;
+typedef gaze::DecodeShape<64, 2> Shape;
 static_assert(LAUNCH_FACTS(DECODE_64).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles, Shape::kBlocks), "launch.h");
 
 KERNEL(decode_h64_bf16_kvbf16, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::bf16, 64>(p); }

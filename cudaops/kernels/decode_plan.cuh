@@ -1,4 +1,4 @@
-// How decode cuts its work. A request's keys are cut into units of 16 tokens, its rows (all query rows and heads of one KV head) into
+// How decode cuts its work. A request's keys are cut into units of 16 or 32 tokens, its rows (all query rows and heads of one KV head) into
 // tiles; a segment is one tile of one KV head of one request with all of its units. The units of all segments stand in one line
 // (request, KV head, tile, unit), and every block takes an equal run of it, so that batches of any lengths stay balanced while the grid
 // depends on nothing but the device: a captured launch serves every batch.
@@ -6,8 +6,6 @@
 #include "kernel.cuh"
 
 namespace gaze {
-
-constexpr int kUnit = 16;  // tokens
 
 // Request is what decode must know of one request.
 struct Request {
@@ -22,7 +20,8 @@ struct Request {
   __device__ __forceinline__ int64_t all_units(int kv_heads) const { return (int64_t)kv_heads * tiles * units; }
 };
 
-// load_request reads and judges request b; `blame` reports what is wrong with it. group is G.
+// load_request reads and judges request b; `blame` reports what is wrong with it. group is G, Unit the tokens of a unit.
+template <int Unit>
 __device__ __forceinline__ Request load_request(const DecodeParams &p, int group, int b, bool blame) {
   Request r;
   r.keys = p.seq_lens[b];
@@ -57,8 +56,8 @@ __device__ __forceinline__ Request load_request(const DecodeParams &p, int group
   }
   if (r.bad) r.keys = 0;
   r.first = 0;
-  if (p.window_left >= 0) r.first = (int)(max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left) / kUnit);
-  r.units = max(1, (r.keys + kUnit - 1) / kUnit - r.first);
+  if (p.window_left >= 0) r.first = (int)(max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left) / Unit);
+  r.units = max(1, r.keys / Unit + (r.keys % Unit != 0) - r.first);
   r.tiles = (r.rows * group + p.tile_rows - 1) >> (31 - __clz(p.tile_rows));
   return r;
 }
@@ -72,6 +71,7 @@ struct Cursor {
   Request r;
 
   // advance moves on by n units. Past the end of the line it stands on request B.
+  template <int Unit>
   __device__ __forceinline__ void advance(const DecodeParams &p, int group, int n) {
     unit += n;
     while (b < p.batch && unit >= r.units) {
@@ -81,7 +81,7 @@ struct Cursor {
       if (++head < p.kv_heads) continue;
       head = 0;
       do {
-        if (++b < p.batch) r = load_request(p, group, b, false);
+        if (++b < p.batch) r = load_request<Unit>(p, group, b, false);
       } while (b < p.batch && r.tiles == 0);
     }
   }
@@ -121,7 +121,7 @@ struct PlanShared {
 
 // make_plan is one scan over the requests' lengths by the whole block. It gives the number of units of this block's run, 0 for none.
 // Block 0 reports faults.
-template <int Threads>
+template <int Threads, int Unit>
 __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, int min_units, PlanShared &s) {
   constexpr int kWarps = Threads / 32;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
@@ -130,7 +130,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, int m
   const int from = (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
   int64_t units = 0, segments = 0;
   for (int b = from; b < to; b++) {
-    const Request r = load_request(p, group, b, blame);
+    const Request r = load_request<Unit>(p, group, b, blame);
     units += r.all_units(p.kv_heads);
     segments += (int64_t)p.kv_heads * r.tiles;
   }
@@ -166,7 +166,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, int m
   const int64_t begin = plan.begin_of(blockIdx.x), end = plan.begin_of(blockIdx.x + 1);
   if (begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
     for (int b = from;; b++) {
-      const Request r = load_request(p, group, b, false);
+      const Request r = load_request<Unit>(p, group, b, false);
       const int64_t n = r.all_units(p.kv_heads);
       if (begin >= before + n) {
         before += n;

@@ -64,6 +64,7 @@ __device__ __forceinline__ void cp_async16(uint32_t dst, const void *src) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
 }
 __device__ __forceinline__ void store_shared16(uint32_t dst, uint16_t x) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(dst), "h"(x) : "memory"); }
+__device__ __forceinline__ void store_shared8(uint32_t dst, uint8_t x) { asm volatile("st.shared.b8 [%0], %1;" ::"r"(dst), "r"((uint32_t)x) : "memory"); }
 __device__ __forceinline__ void cp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Pending>
 __device__ __forceinline__ void cp_wait() {

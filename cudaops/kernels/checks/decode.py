@@ -2,13 +2,61 @@
 import math
 import numpy as np
 
-from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_query
+from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3
 from .buffers import Failure, Run, compare
 from .device import P, launch_facts
-from .numbers import BF16, F16, F32, HALVES, LOG2E
+from .numbers import BF16, E4M3, F16, F32, F8, HALVES, KIND, LOG2E, e4m3_encode
+
+TYPES = {"f16": 1, "bf16": 2, "e4m3": 3, "nvfp4": 4}  # enum ElementType
 
 
-def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=16, L=1, qlens=None, layout="hnd", window=-1, sinks=None, mask=None,
+class Codes:
+    """An output of nvfp4: pairs of e2m1 codes, and block scales in the swizzled layout from row `start` on, between rows that stay as they were."""
+
+    start, encode = 37, 300.0
+
+    def __init__(self, run, p, T, hq, d):
+        self.T, self.hq, self.d = T, hq, d
+        self.columns = -(-hq * d // 16 // 4) * 4
+        self.codes = run.put(np.full((T, hq, d // 2), 0xFF, np.uint8))
+        self.scales = run.put(np.full(-(-(self.start + T) // 128) * 128 * self.columns, 0xA5, np.uint8))
+        p.out, p.out_scale = self.codes.at, self.scales.at
+        p.out_sf_scale, p.out_sf_start, p.out_sf_columns = self.encode, self.start, self.columns
+
+    def check(self, want):
+        """The scale is that of the largest element, or a neighbour; codes are the nearest for it; both but for what f32 sums may differ in."""
+        blocks = want.reshape(self.T, self.hq * self.d // 16, 16) * self.encode
+        row, column = np.meshgrid(self.start + np.arange(self.T), np.arange(blocks.shape[1]), indexing="ij")
+        at = (row // 128 * (self.columns // 4) + column // 4) * 512 + row % 32 * 16 + row % 128 // 32 * 4 + column % 4
+        raw = self.scales.get()
+        rest = np.ones(raw.size, bool)
+        rest[at] = False
+        if (raw[rest] != 0xA5).any():
+            raise Failure("wrote scales of other rows or columns")
+        got, bits = raw[at], self.codes.get().reshape(self.T, -1)
+        code = np.stack([bits & 15, bits >> 4], -1).reshape(blocks.shape)
+        nan = np.isnan(blocks).any(-1)
+        if ((got == 127) != nan).any() or (code[nan] != 7).any():
+            raise Failure(f"NaN: scales {got[nan]}, codes {code[nan]}")
+        top = np.where(nan, 0, np.abs(np.where(nan[..., None], 0, blocks)).max(-1))
+        if (np.abs(got.astype(int) - e4m3_encode(top / 6)) > 1)[~nan].any():
+            raise Failure(f"scales {got}, want {e4m3_encode(top / 6)}")
+        scale = E4M3[got]
+        if (code[scale == 0] != 0).any():
+            raise Failure("codes beside a scale of 0")
+        live = ~nan & (scale != 0)
+        x, s = blocks[live], scale[live][:, None]
+        value = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        y = value[code[live] & 7] * np.where(code[live] & 8, -1, 1)
+        best = np.abs(np.clip(x / s, -6, 6)[..., None] - np.concatenate([value, -value])).min(-1)
+        err = np.abs(np.clip(x / s, -6, 6) - y)
+        slack = 0.01 * np.abs(x).max(-1, keepdims=True) / s
+        if (err > best + slack).any():
+            raise Failure(f"{np.count_nonzero(err > best + slack)} of {err.size} codes are not the nearest")
+        return 0.0
+
+
+def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,), hq=8, hkv=2, page=16, L=1, qlens=None, layout="hnd", window=-1, sinks=None, mask=None,
                 c1=None, c2=1.0, device_scales=False, q_gap=0, q_head_gap=0, max_seq=None, grid=None, min_units=0, lse=True, values=None, table_gap=0,
                 break_it=None, expect=None, rounds=1, values_q=None, max_q=None):
     run = Run(dev, rng)
@@ -17,7 +65,9 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
         B, G = len(lens), hq // hkv
         ql = list(qlens) if qlens is not None else [L] * B
         T = sum(ql)
-        cache = Cache(run, dt, lens, hkv, page, d, layout=layout, values=values, table_gap=table_gap)
+        kv = kv or dt
+        out_type = out or dt.name
+        cache = Cache(run, kv, lens, hkv, page, d, layout=layout, values=values, table_gap=table_gap)
         c1 = c1 if c1 is not None else 1 / math.sqrt(d)
         q = dt.round(rng.standard_normal((T, hq, d)))
         if values_q:
@@ -29,14 +79,14 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
         for t in range(T):
             for h in range(hq):
                 qbuf[t * ts + h * hs : t * ts + h * hs + d] = dt.encode(q[t, h])
-        threads, shared, most, _ = launch_facts("DECODE", d, target)
+        threads, shared, most, _ = launch_facts("DECODE_E4M3" if kv is F8 else "DECODE", d, target)
         maxL = max(ql, default=1) if qlens is not None else L
         maxL = max_q or max(maxL, 1)
         rows = next((r for r in (8, 16, 32) if r >= min(G * maxL, most)), most)
         rows = min(rows, most)
         grid = grid or dev.sms
         p = P["DecodeParams"]()
-        out = run.nan((T, hq, d), dt)
+        p.q_type, p.out_type = TYPES[dt.name] if kv is F8 else 0, TYPES[out] if out else 0
         l1, l2 = run.nan((T, hq), F32), run.nan((T, hq), F32)
         ws = run.nan((2 * grid * rows * (d + 2),), F32)
         counters = run.put(np.zeros(grid, np.uint32))
@@ -62,7 +112,13 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
         if device_scales:
             p.bmm1_scale_at, p.bmm2_scale_at = run.put(np.float32([c1])).at, run.put(np.float32([c2])).at
             p.bmm1_scale, p.bmm2_scale = 11, 13
-        p.out, p.workspace, p.counters, p.fault = out.at, ws.at, counters.at, run.fault.at
+        p.workspace, p.counters, p.fault = ws.at, counters.at, run.fault.at
+        if out_type == "nvfp4":
+            codes = Codes(run, p, T, hq, d)
+        else:
+            odt = KIND[out_type]
+            result = run.nan((T, hq, d), odt)
+            p.out = result.at
         if lse:
             p.lse, p.lse2 = l1.at, l2.at
         p.q_token, p.q_head = ts, hs
@@ -75,7 +131,7 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
         bad = set()
         if break_it:
             bad = break_it(dict(run=run, p=p, table=cache.table, tdev=cache.tdev, lens=lens, sl=sl, cum=cum, cache=cache)) or set()
-        name = f"decode_h{d}_{dt.name}_kv{dt.name}_{target}"
+        name = f"decode_h{d}_kve4m3_{target}" if kv is F8 else f"decode_h{d}_{dt.name}_kv{dt.name}_{target}"
         for _ in range(rounds):
             dev.launch(name, (grid,), threads, shared, p)
         c1r, c2r = float(np.float32(c1)), float(np.float32(c2))
@@ -93,8 +149,15 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
                     see &= j >= pos - window
                 want[at : at + n], wl[at : at + n] = attend(q[at : at + n], cache.k[b], cache.v[b], c1r, c2r, see, sinks)
             at += n
-        got = dt.decode(out.get())
-        e = compare("out", got, want, dt)
+        if out_type == "nvfp4":
+            e = codes.check(want)
+        elif odt is F8:  # what f32 sums to the right of the point rounds to: half a step, and what the sums may differ in
+            got = odt.decode(result.get())
+            sat = np.clip(want, -448, 448)
+            top = np.abs(np.where(np.isfinite(sat), sat, 0)).max(axis=-1, keepdims=True, initial=0)
+            e = compare("out", got, sat, odt, 0, 0.5 * odt.step(sat) + 1e-3 * top)
+        else:
+            e = compare("out", odt.decode(result.get()), want, odt)
         if lse:
             compare("lse", l1.get()[..., None], wl[..., None], F32, 0, 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
             compare("lse2", l2.get()[..., None], wl[..., None] * LOG2E, F32, 0, 5e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
@@ -115,9 +178,11 @@ def decode_case(dev, rng, target, dt=BF16, d=128, lens=(37,), hq=8, hkv=2, page=
 def decode_cases():
     """name → arguments of decode_case."""
     c = {}
-    for dt in HALVES:
-        for d in (64, 128):
+    for d in DIMS:
+        for dt in HALVES:
             c[f"{dt.name}/d={d}"] = dict(dt=dt, d=d, lens=(37, 5, 0, 130))
+        for g, L in ((3, 4), (8, 3)):  # tiles of 16 rows and of the most
+            c[f"d={d}/group={g}/q_len={L}"] = dict(d=d, lens=(70, 150, 3), L=L, hq=2 * g, page=(16, 5)[g == 3], layout=("nhd", "odd")[g == 3], dt=F16)
     c["long"] = dict(lens=(700, 3, 1200), hq=4, hkv=1)
     c["one_request"] = dict(lens=(1000,), hq=4, hkv=2, d=64)
     c["many_small"] = dict(lens=tuple(range(0, 23)), hq=4, hkv=4, d=64)
@@ -154,6 +219,8 @@ def decode_cases():
     c["table_slice"] = dict(lens=(21, 70), table_gap=5, d=64)
     c["no_lse"] = dict(lens=(21, 70), lse=False, d=64)
     c["rounds"] = dict(lens=(400, 70), hq=4, hkv=1, rounds=3, d=64)
+    for B, L in ((3, 70), (2, 33)):  # masks of several words
+        c[f"mask/words/q_len={L}"] = dict(lens=(100, L, 90)[:B], L=L, hq=2, hkv=1, d=64, mask=lambda b, i, x: (i * 5 + x * 3 + b) % 7 < 4)
     far = dict(values=far_keys, values_q=far_query, c1=1.25, hq=4, d=64)
     for dt in HALVES:
         c[f"far_scores/{dt.name}"] = dict(far, dt=dt, lens=(300, 37, 2))
@@ -213,6 +280,83 @@ def decode_cases():
     c["bad/len=-1"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
     c["bad/len_over_table"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, 16 * 5 + 1), expect=(2, 1), max_seq=1 << 20)
     c["bad/len_over_max"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(2, 38), expect=(3, 2), max_seq=37)
+    c.update(e4m3_cases(plant, one_nan, nan_q, table, lengths))
     c["batch=300"] = dict(lens=tuple((i * 7) % 40 for i in range(300)), hq=2, hkv=1, d=64)
     c["batch=600/ragged"] = dict(lens=tuple((i * 7) % 40 for i in range(600)), qlens=tuple(i % 3 for i in range(600)), hq=2, hkv=1, d=64)
+    return c
+
+
+DIMS = (64, 96, 128, 192, 256)
+
+
+def e4m3_cases(plant, one_nan, nan_q, table, lengths):
+    """Caches of e4m3 under every type of q and out."""
+    c = {}
+    for dt in (BF16, F16, F8):
+        e = dict(dt=dt, kv=F8)
+        n = f"e4m3/q={dt.name}"
+        outs = ("f16", "bf16", "e4m3", "nvfp4") if dt is F8 else (dt.name, "e4m3")
+        for out in outs:
+            c[f"{n}/out={out}"] = dict(e, out=out, d=64, lens=(37, 5, 0, 130), L=2, c2=1.5)
+            c[f"{n}/out={out}/split"] = dict(e, out=out, d=64, lens=(700, 9), hq=6, hkv=2, c2=-0.5, min_units=1, sinks=(1, 0, -2, 3, 1, -math.inf))
+            c[f"{n}/out={out}/nan"] = dict(e, out=out, d=64, lens=(20, 33), L=2, hq=4, values=one_nan("v"), values_q=nan_q)
+        c[f"{n}/out=e4m3/large"] = dict(e, out="e4m3", d=64, lens=(20, 33), c2=700.0)
+        c[f"{n}/one"] = dict(e, lens=(1000,), hq=4, hkv=2)
+        c[f"{n}/strided"] = dict(e, lens=(21, 7), q_gap=1024, hq=8)
+        c[f"{n}/odd"] = dict(e, lens=(21, 7), q_gap=3, q_head_gap=1, hq=8, d=64)
+        c[f"{n}/negative"] = dict(e, lens=(70, 12), c1=-0.125, c2=-2.0, d=64)
+        c[f"{n}/far"] = dict(e, lens=(300, 37, 2), values=far_keys_e4m3, values_q=far_query_e4m3 if dt is not F8 else None, c1=1.25, hq=4, d=64)
+    e = dict(kv=F8)
+    for d in DIMS:
+        for dt, out in ((BF16, None), (F16, "e4m3"), (F8, "nvfp4")):
+            for g, L in ((1, 1), (4, 2), (3, 5), (8, 4)):
+                c[f"e4m3/d={d}/q={dt.name}/group={g}/q_len={L}"] = dict(e, dt=dt, out=out, d=d, lens=(70, 150, 3), L=L, hq=2 * g)
+    for page in (1, 3, 8, 16, 32, 48, 64, 100):
+        c[f"e4m3/page={page}"] = dict(e, lens=(70, 64, 1, 33), page=page, d=64, hq=4)
+    for layout in LAYOUTS:
+        for d in (64, 96, 128):
+            c[f"e4m3/layout={layout}/d={d}"] = dict(e, lens=(70, 21, 1), layout=layout, L=2, d=d)
+        c[f"e4m3/layout={layout}/page=5"] = dict(e, lens=(70, 21, 1), layout=layout, page=5)
+    for w in (0, 3, 15, 16, 20, 31, 33, 127):
+        for L in (1, 4):
+            c[f"e4m3/window={w}/q_len={L}"] = dict(e, lens=(20, 200, 1), window=w, d=64, hq=4, L=L)
+    for L in (4, 17, 33):
+        c[f"e4m3/mask/q_len={L}"] = dict(e, lens=(100, L, 70, 2), L=L, hq=4, d=64, mask=lambda b, i, x: (i * 7 + x * 3 + b) % 5 < 3)
+    c["e4m3/mask/window"] = dict(e, lens=(100, 6, 70), L=4, hq=4, d=64, window=2, mask=lambda b, i, x: (i + x) % 3 < 2)
+    c["e4m3/ragged"] = dict(e, lens=(90, 33, 0, 5, 64, 7), qlens=(5, 1, 2, 7, 0, 3), hq=6, hkv=2, d=64, sinks=(1, -1, 0, 2, -3, 4), max_q=9)
+    c["e4m3/ragged/windows"] = dict(e, lens=(90, 33, 2), qlens=(5, 1, 2), hq=6, hkv=2, d=64, window=1)
+    c["e4m3/sinks"] = dict(e, lens=(37, 0, 300, 2), window=7, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
+    c["e4m3/scale=0"] = dict(e, lens=(37, 70), L=3, c1=0.0, d=64, window=7)
+    c["e4m3/rounds"] = dict(e, lens=(400, 70), hq=4, hkv=1, rounds=3, d=64)
+
+    def reach(q):  # rows of any size, of zeros, and with an element far above the others
+        q *= np.exp2(np.array([0, -120, -40, 4, 0, 3])[np.arange(q.shape[1]) % 6])[:, None]
+        q[0, 1] = 0
+        q[0, 4, 9] = 2.0**20
+        q[-1, 4, 9] = -(2.0**-120)
+        return BF16.round(q)
+
+    def without_nine(k, v):
+        for x in k:
+            x[..., 9] = 0
+        return k, v
+
+    c["e4m3/q/reach"] = dict(e, lens=(60, 33), hq=12, hkv=2, values=without_nine, values_q=reach)
+
+    def extremes(q):
+        q[0, 0], q[0, 1, 3], q[1, 2, 5], q[2, 3] = 0, math.inf, -math.inf, -0.0
+        q[2, 1, 0] = math.nan
+        return q
+
+    for dt in HALVES:
+        c[f"e4m3/q/extremes/{dt.name}"] = dict(e, dt=dt, lens=(20, 33, 40), L=2, hq=4, d=64, values_q=extremes)
+    c["e4m3/nan/key"] = dict(e, lens=(20, 33), L=2, hq=4, d=64, values=one_nan("k"))
+    c["e4m3/nan/hidden"] = dict(e, lens=(40, 9), L=3, hq=4, d=64, values=plant(lambda b, j: b == 0 and j == 39, math.nan))
+    c["e4m3/nan/window"] = dict(e, lens=(70, 9), L=2, hq=4, d=64, window=20, values=plant(lambda b, j: b == 0 and j < 48, math.nan))
+    c["e4m3/nan/mask"] = dict(e, lens=(40, 9), L=3, hq=4, d=64, values=plant(lambda b, j: j == 39, math.nan), mask=lambda b, i, x: x <= min(i, 1) and (i != 2 or x == 0))
+    for out, dt in (("nvfp4", F8), ("e4m3", F16), (None, BF16)):
+        c[f"e4m3/bad/table/out={out}"] = dict(e, dt=dt, out=out, lens=(37, 5, 70), hq=4, d=64, L=2, break_it=table(2, 3, -1), expect=(7, 2))
+    c["e4m3/bad/table/page=5"] = dict(e, lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
+    c["e4m3/bad/table/split"] = dict(e, lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
+    c["e4m3/bad/len"] = dict(e, lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
     return c

@@ -84,6 +84,7 @@ inline void cp_async16(uint32_t dst, const void *src, uint32_t valid) {
 }
 inline void cp_async16(uint32_t dst, const void *src) { cp_async16(dst, src, 16); }
 inline void store_shared16(uint32_t dst, uint16_t x) { memcpy(emu::at(dst, 2), &x, 2); }
+inline void store_shared8(uint32_t dst, uint8_t x) { memcpy(emu::at(dst, 1), &x, 1); }
 inline void cp_commit() {
   emu::self->groups.push_back(std::move(emu::self->open));
   emu::self->open = emu::Group();
