@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/cublaslt"
+	"github.com/gaze-ml/gaze/cudaops/internal/cudatest"
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -36,7 +37,7 @@ func TestLinearByBLAS(t *testing.T) {
 	rt := fake(t, fakecuda.Hopper)
 	must(t, refBodies())
 	withBLAS(t)
-	opstest.RunFilter(t, opstest.Target{Backend: strict{&rt.backend}, Memory: memoryOf{rt, t}}, opstest.Filter{Ops: []string{"linear"}})
+	opstest.RunFilter(t, cudatest.Target(t, rt, opstest.Exact), opstest.Filter{Ops: []string{"linear"}})
 	if n := len(fakecuda.Products()); n == 0 {
 		t.Error("no product by cuBLASLt")
 	}
