@@ -5,6 +5,9 @@
 // A consumer holds S, P and O in registers. It issues the next block's Q·K^T and this block's P·V together, and computes the next
 // softmax while P·V runs; the two consumers take turns at the tensor cores.
 //
+// Shared memory holds rows of 64 elements (128 bytes, permuted by the hardware's swizzle): a head dim of 192 is three such columns of all
+// rows, one after the other, and one of 96 two, the second half full.
+//
 // What must not matter: keys past S_b are masked in S, and their rows of V become 0 in shared memory before the product, since 0·NaN is
 // NaN. In blocks where causal rows differ in what they see, rows of V with a NaN or an infinity become 0 too and are added afterwards to
 // those rows that see them.
@@ -14,20 +17,24 @@
 
 namespace gaze {
 
-template <int DQK, int DVO>
+// PrefillTmaShape says how the 227 KB of shared memory and the 64 K registers are spent. Registers of a consumer's thread: DVO/2 for O,
+// Keys/2 for S, Keys/4 for P, and some 35.
+template <int DQK, int DVO, int Keys = (DVO > 192 ? 80 : DVO > 128 ? 96 : 128)>
 struct PrefillTmaShape {
-  static constexpr int kKeys = 128;  // of a block
+  static constexpr int kKeys = Keys;  // of a block
   static constexpr int kThreads = 384, kHelpers = 96;
-  static constexpr int kQueries = DQK <= 128 ? 2 : 1;  // buffers of q
-  static constexpr int kQueryBytes = kTileRows * 2 * DQK, kKeyBytes = kKeys * 2 * DQK, kValueBytes = kKeys * 2 * DVO;
-  static constexpr int kHalf = 128 * 128;  // bytes of 128 rows of 64 elements, the unit of shared memory here
+  static constexpr int kHelperRegisters = 56, kConsumerRegisters = 224;
+  static constexpr int kQueries = DQK <= 128 ? 2 : 1;                            // buffers of q
+  static constexpr int kColumnsQK = (DQK + 63) / 64, kColumnsVO = (DVO + 63) / 64;  // of 64 elements
+  static constexpr int kQueryColumn = kTileRows * 128, kKeyColumn = kKeys * 128;   // bytes of one
+  static constexpr int kQueryBytes = kColumnsQK * kQueryColumn, kKeyBytes = kColumnsQK * kKeyColumn, kValueBytes = kColumnsVO * kKeyColumn;
 
   static constexpr int kQuery = 0;
   static constexpr int kKey = kQuery + kQueries * kQueryBytes;
   static constexpr int kValue = kKey + 2 * kKeyBytes;
   static constexpr int kBarriers = kValue + 2 * kValueBytes;
-  static constexpr int kTiles = kBarriers + 16 * 8;
-  static constexpr int kOdd = kTiles + kQueries * (int)sizeof(Tile);  // of each stage of V, 128 bits: its rows with a NaN or an infinity
+  static constexpr int kTiles = kBarriers + 20 * 8;
+  static constexpr int kOdd = kTiles + 2 * (int)sizeof(Tile);  // of each stage of V, 128 bits: its rows with a NaN or an infinity
   static constexpr int kBytes = kOdd + 2 * 16;
 };
 
@@ -35,9 +42,22 @@ template <class T, int DQK, int DVO>
 struct PrefillTma {
   typedef PrefillTmaShape<DQK, DVO> S;
   static constexpr int kCols = S::kKeys / 8, kDims = DVO / 8;
+  // Large heads, whose products are long, do better without turns, and with O rescaled under Q·K^T.
+  static constexpr bool kTurns = DQK <= 128, kRescaleLate = DVO > 128;
 
-  enum Barrier { kKeyFull = 0, kKeyEmpty = 2, kValueFull = 4, kValueEmpty = 6, kValueRaw = 8, kQueryFull = 10, kTileFull = 12, kTileEmpty = 14 };
-  enum Group { kHelperGroup = 1, kTurn = 2, kConsumerGroup = 4 };  // of bar.sync
+  enum Barrier {
+    kKeyFull = 0,
+    kKeyEmpty = 2,
+    kValueFull = 4,
+    kValueEmpty = 6,
+    kValueRaw = 8,
+    kOddEmpty = 10,
+    kQueryFull = 12,
+    kQueryEmpty = 14,
+    kTileFull = 16,
+    kTileEmpty = 18
+  };
+  enum Group { kHelperGroup = 1, kTurn = 2 };  // of bar.sync
 
   const PrefillParams &p;
   uint8_t *const smem;
@@ -58,7 +78,7 @@ struct PrefillTma {
     int end;    // beyond all keys that a row sees
     int full;   // before it, all rows see all keys
     int blocks;
-    __device__ __forceinline__ bool special(int block) const { return (block + 1) * S::kKeys > full; }
+    __device__ __forceinline__ bool special(int block) const { return block >= full / S::kKeys; }
   };
   __device__ __forceinline__ Extent extent(const Tile &x) const {
     const int query0 = x.query0, query1 = min(x.rows - 1, x.query0 + split.query(x.group0, kTileRows - 1));
@@ -66,7 +86,7 @@ struct PrefillTma {
     Extent e;
     e.end = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query1 + shift + 1)) : x.keys;
     e.full = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query0 + shift + 1)) : x.keys;
-    e.blocks = (e.end + S::kKeys - 1) / S::kKeys;
+    e.blocks = e.end / S::kKeys + (e.end % S::kKeys != 0);
     return e;
   }
 
@@ -75,65 +95,69 @@ struct PrefillTma {
     uint32_t n = 0;
     __device__ __forceinline__ int stage() const { return n & 1; }
     __device__ __forceinline__ uint32_t parity() const { return n >> 1 & 1; }
+    __device__ __forceinline__ Count operator+(int k) const { return Count{n + k}; }
   };
-  static __device__ __forceinline__ int buffer(uint32_t n) { return n % S::kQueries; }
-  static __device__ __forceinline__ uint32_t buffer_parity(uint32_t n) { return n / S::kQueries & 1; }
+  // Of tile n's q, which may have a single buffer.
+  static __device__ __forceinline__ int query_buffer(Count n) { return n.n % S::kQueries; }
+  static __device__ __forceinline__ uint32_t query_parity(Count n) { return n.n / S::kQueries & 1; }
 
   // ---- the warp that copies K and V ----
 
+  // K of a block is copied before V of the block above it: that is the order in which consumers want them.
   __device__ __forceinline__ void copy_tiles() {
     if (lane == 0) {
       prefetch_map(p.k_map);
       prefetch_map(p.v_map);
     }
     Count kv;
-    for (uint32_t n = 0;; n++) {
-      barrier_wait(bar(kTileFull, buffer(n)), buffer_parity(n));
-      const Tile &x = tile(buffer(n));
+    for (Count n;; n.n++) {
+      barrier_wait(bar(kTileFull, n.stage()), n.parity());
+      const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
       const int b = x.b, head = x.head, keys = x.keys;
       const int64_t key0 = x.key0;
       const Extent e = extent(x);
-      // Lane i copies box i, of which there are so many in a block: {64 elements, box_rows tokens}, token by token, dim by dim.
-      const int rows = p.box_rows, boxes = S::kKeys / rows;
-      int page = fetch_page(b, keys, e.blocks - 1, lane % boxes * rows);
-      for (int block = e.blocks - 1; block >= 0; block--, kv.n++) {
-        const int token = block * S::kKeys + lane % boxes * rows, stage = kv.stage();
-        const int live = min(boxes, (keys - block * S::kKeys + rows - 1) / rows);  // boxes that hold keys
+      barrier_arrive(bar(kTileEmpty, n.stage()));
+      int page = fetch_page(b, keys, e.blocks - 1), above = 0;
+      for (int block = e.blocks - 1; block >= -1; block--, kv.n++) {
         const int this_page = page;
-        page = fetch_page(b, keys, block - 1, lane % boxes * rows);
-        int c1 = token, c3 = this_page;
-        if (p.block_tables == nullptr) {
-          c1 = (int)(key0 + token);
-          c3 = 0;
-        } else {
-          c1 = token % p.page_size;
+        page = fetch_page(b, keys, block - 1);
+        if (block >= 0) {
+          barrier_wait(bar(kKeyEmpty, kv.stage()), kv.parity() ^ 1);
+          copy_block<S::kColumnsQK>(S::kKey + kv.stage() * S::kKeyBytes, p.k_map, bar(kKeyFull, kv.stage()), block, keys, key0, head, this_page);
         }
-        barrier_wait(bar(kKeyEmpty, stage), kv.parity() ^ 1);
-        copy_block<DQK>(S::kKey + stage * S::kKeyBytes, p.k_map, bar(kKeyFull, stage), boxes, live, rows, c1, head, c3);
-        barrier_wait(bar(kValueEmpty, stage), kv.parity() ^ 1);
-        copy_block<DVO>(S::kValue + stage * S::kValueBytes, p.v_map, bar(e.special(block) ? kValueRaw : kValueFull, stage), boxes, live, rows, c1, head, c3);
+        if (block + 1 < e.blocks) {
+          const Count now = kv + -1;
+          barrier_wait(bar(kValueEmpty, now.stage()), now.parity() ^ 1);
+          copy_block<S::kColumnsVO>(S::kValue + now.stage() * S::kValueBytes, p.v_map, bar(e.special(block + 1) ? kValueRaw : kValueFull, now.stage()), block + 1, keys,
+                                    key0, head, above);
+        }
+        above = this_page;
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(bar(kTileEmpty, buffer(n)));
+      kv.n--;
     }
   }
 
-  // fetch_page reads the page of a token of a block. A page that is none is given as it is: the copy yields 0 outside the tensor.
-  __device__ __forceinline__ int fetch_page(int b, int keys, int block, int at) const {
-    const int token = block * S::kKeys + at;
-    if (p.block_tables == nullptr || block < 0 || token >= keys) return 0;
-    return p.block_tables[b * p.table_row + token / p.page_size];
+  // Lane i copies box i, of which there are so many in a block: {64 elements, box_rows tokens}, token by token, column by column.
+  __device__ __forceinline__ int boxes() const { return S::kKeys / p.box_rows; }
+
+  // fetch_page reads the page of this lane's box of a block. A page that is none is given as it is: the copy yields 0 outside the tensor.
+  __device__ __forceinline__ int fetch_page(int b, int keys, int block) const {
+    if (p.block_tables == nullptr || block < 0) return 0;
+    const int at = lane % boxes() * p.box_rows;
+    if (at >= keys - block * S::kKeys) return 0;
+    return p.block_tables[b * p.table_row + (block * S::kKeys + at) / p.page_size];
   }
 
-  template <int D>
-  __device__ __forceinline__ void copy_block(int dst, const uint64_t *map, uint32_t full, int boxes, int live, int rows, int c1, int c2, int c3) const {
-    if (lane == 0) barrier_expect(full, live * rows * 2 * D);
+  template <int Columns>
+  __device__ __forceinline__ void copy_block(int dst, const uint64_t *map, uint32_t full, int block, int keys, int64_t key0, int head, int page) const {
+    const int rows = p.box_rows, live = (min(S::kKeys, keys - block * S::kKeys) + rows - 1) / rows;  // boxes that hold keys
+    if (lane == 0) barrier_expect(full, live * rows * 128 * Columns);
     __syncwarp();
-    const int box = lane % boxes, each = 32 / boxes;  // lanes that share a box's dims
-    if (box < live)
-      for (int half = lane / boxes; half < D / 64; half += each)
-        copy_box(shared_address(smem + dst) + half * S::kHalf + box * rows * 128, map, full, half * 64, c1, c2, c3);
+    const int box = lane % boxes(), each = 32 / boxes(), token = block * S::kKeys + box * rows;  // each: lanes that share a box's columns
+    const int at = p.block_tables == nullptr ? (int)(key0 + token) : token % p.page_size;
+    if (box < live && lane < each * boxes())
+      for (int c = lane / boxes(); c < Columns; c += each) copy_box(shared_address(smem + dst) + c * S::kKeyColumn + box * rows * 128, map, full, c * 64, at, head, page);
   }
 
   // ---- the warps that help ----
@@ -141,53 +165,54 @@ struct PrefillTma {
   __device__ __forceinline__ void help() {
     const int me = tid - 32;
     Scheduler next(p, blockIdx.x);
-    Count kv;
+    Count kv, n;
     uint32_t raw = 0;  // bit i: the parity of stage i's next block to tidy
-    prepare(0, next, me);
-    for (uint32_t n = 0;; n++) {
-      const Tile &x = tile(buffer(n));
+    for (prepare(n, next, me);; prepare(n, next, me)) {
+      const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
       const Extent e = extent(x);
       for (int block = e.blocks - 1; block >= 0 && e.special(block); block--) {
-        Count at = kv;
-        at.n += e.blocks - 1 - block;
-        barrier_wait(bar(kValueRaw, at.stage()), raw >> at.stage() & 1);
-        raw ^= 1u << at.stage();
-        tidy(at.stage(), max(0, e.full - block * S::kKeys), min(S::kKeys, e.end - block * S::kKeys), me);
+        const int stage = (kv + (e.blocks - 1 - block)).stage();
+        const uint32_t parity = raw >> stage & 1;
+        raw ^= 1u << stage;
+        if (p.causal) barrier_wait(bar(kOddEmpty, stage), parity ^ 1);
+        barrier_wait(bar(kValueRaw, stage), parity);
+        tidy(stage, max(0, e.full - block * S::kKeys), min(S::kKeys, e.end - block * S::kKeys), me);
       }
       kv.n += e.blocks;
-      prepare(n + 1, next, me);
+      n.n++;
     }
     if (p.offsets_o == nullptr) zero_tail(me);
     if (me == 0) next.leave();
   }
 
   // prepare finds tile n, looks at its block table and loads its rows of q.
-  __device__ __forceinline__ void prepare(uint32_t n, Scheduler &next, int me) {
-    const int i = buffer(n);
-    barrier_wait(bar(kTileEmpty, i), buffer_parity(n) ^ 1);
+  __device__ __forceinline__ void prepare(Count n, Scheduler &next, int me) {
+    barrier_wait(bar(kTileEmpty, n.stage()), n.parity() ^ 1);
     group_sync(kHelperGroup, S::kHelpers);  // the helpers too have done with the tile that was there
     if (me < 32) {
-      next.seek(tile(i), DVO);
-      barrier_arrive(bar(kTileFull, i));
+      next.seek(tile(n.stage()), DVO);
+      barrier_arrive(bar(kTileFull, n.stage()));
     }
-    barrier_wait(bar(kTileFull, i), buffer_parity(n));
-    Tile &x = tile(i);
+    barrier_wait(bar(kTileFull, n.stage()), n.parity());
+    Tile &x = tile(n.stage());
     if (x.b >= p.batch) {
       end_rows = x.q_base;
       return;
     }
     if (me < 32) next.draw();
+    const int i = query_buffer(n);
+    barrier_wait(bar(kQueryEmpty, i), query_parity(n) ^ 1);
     const T *q = static_cast<const T *>(p.q) + x.q_base;
     const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0, negative = p.scale < 0;
-    const int rows = x.keys > 0 ? x.rows * group - x.row0 : 0, query0 = x.query0, group0 = x.group0, head = x.head * group;  // without keys q is not needed
+    const int rows = x.keys > 0 ? rows_of(x) : 0, query0 = x.query0, group0 = x.group0, head = x.head * group;  // without keys q is not needed
     uint8_t *dst = smem + S::kQuery + i * S::kQueryBytes;
 #pragma unroll 2
     for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
       const int row = e / (DQK / 8), piece = e % (DQK / 8);
       const bool live = row < rows;
       const T *src = live ? q + (query0 + split.query(group0, row)) * p.q_token + (head + split.head(group0, row)) * p.q_head + piece * 8 : q;
-      uint8_t *to = dst + place(row, piece);
+      uint8_t *to = dst + query_place(row, piece);
       if (aligned) {
         cp_async16(shared_address(to), src, live ? 16 : 0);
       } else {
@@ -201,7 +226,7 @@ struct PrefillTma {
     if (negative) {  // a negative scale becomes positive with q negated
 #pragma unroll 1
       for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
-        uint4 *y = reinterpret_cast<uint4 *>(dst + place(e / (DQK / 8), e % (DQK / 8)));
+        uint4 *y = reinterpret_cast<uint4 *>(dst + query_place(e / (DQK / 8), e % (DQK / 8)));
         *y = make_uint4(y->x ^ 0x80008000u, y->y ^ 0x80008000u, y->z ^ 0x80008000u, y->w ^ 0x80008000u);
       }
     }
@@ -211,8 +236,13 @@ struct PrefillTma {
 
   int64_t end_rows;  // of all requests, once the last tile is found
 
-  // place is where piece c of row r stands in a tile of 128 rows: columns of 64 elements, each row's pieces permuted as the hardware does.
-  static __device__ __forceinline__ uint32_t place(int r, int c) { return c / 8 * S::kHalf + r * 128 + (c % 8 ^ (r & 7)) * 16; }
+  // rows_of gives how many of a tile's rows, or more, the request has.
+  __device__ __forceinline__ int rows_of(const Tile &x) const { return (int)min((int64_t)kTileRows, (int64_t)x.rows * group - x.row0); }
+
+  // place is where piece c of row r stands in columns of 64 elements, `column` bytes apart, each row's pieces permuted as the hardware does.
+  static __device__ __forceinline__ uint32_t place(int r, int c, int column) { return c / 8 * column + r * 128 + (c % 8 ^ (r & 7)) * 16; }
+  static __device__ __forceinline__ uint32_t query_place(int r, int c) { return place(r, c, S::kQueryColumn); }
+  static __device__ __forceinline__ uint32_t value_place(int r, int c) { return place(r, c, S::kKeyColumn); }
 
   // tidy makes a stage of V safe: of its rows those from `end` on, which no row of q sees, become 0, and so do those of [full, end), which
   // not every row sees, that hold a NaN or an infinity. These are noted.
@@ -223,17 +253,17 @@ struct PrefillTma {
     group_sync(kHelperGroup, S::kHelpers);
 #pragma unroll 4
     for (int e = full * kPieces + me; e < end * kPieces; e += S::kHelpers) {
-      const uint4 x = *reinterpret_cast<const uint4 *>(v + place(e / kPieces, e % kPieces));
+      const uint4 x = *reinterpret_cast<const uint4 *>(v + value_place(e / kPieces, e % kPieces));
       if (nonfinite<T>(x.x, x.y, x.z, x.w)) atomicOr(&odd(stage)[e / kPieces / 32], 1u << (e / kPieces % 32));
     }
 #pragma unroll 4
     for (int e = end * kPieces + me; e < S::kKeys * kPieces; e += S::kHelpers)
-      *reinterpret_cast<uint4 *>(v + place(e / kPieces, e % kPieces)) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4 *>(v + value_place(e / kPieces, e % kPieces)) = make_uint4(0, 0, 0, 0);
     group_sync(kHelperGroup, S::kHelpers);
     for (int row = full + me; row < end; row += S::kHelpers) {
       if ((odd(stage)[row / 32] >> (row % 32) & 1) == 0) continue;
 #pragma unroll 1
-      for (int c = 0; c < kPieces; c++) *reinterpret_cast<uint4 *>(v + place(row, c)) = make_uint4(0, 0, 0, 0);
+      for (int c = 0; c < kPieces; c++) *reinterpret_cast<uint4 *>(v + value_place(row, c)) = make_uint4(0, 0, 0, 0);
     }
     fence_async();
     group_sync(kHelperGroup, S::kHelpers);
@@ -243,7 +273,7 @@ struct PrefillTma {
   // bad_table looks at all used entries of the request's block table, so that every tile of it comes out alike.
   __device__ __forceinline__ bool bad_table(const Tile &x, int me) const {
     if (p.block_tables == nullptr) return false;
-    const int used = (x.keys + p.page_size - 1) / p.page_size, b = x.b;
+    const int used = x.keys / p.page_size + (x.keys % p.page_size != 0), b = x.b;
     bool bad = false;
 #pragma unroll 4
     for (int e = me; e < used; e += S::kHelpers) {
@@ -274,28 +304,34 @@ struct PrefillTma {
   int g, t;
 
   __device__ __forceinline__ void scores(float (&s)[kCols][4], int i, int stage) const {
-    const uint32_t q = shared_address(smem + S::kQuery + i * S::kQueryBytes) + consumer * 64 * 128, k = shared_address(smem + S::kKey + stage * S::kKeyBytes);
+    uint32_t q = shared_address(smem + S::kQuery + i * S::kQueryBytes) + consumer * 64 * 128, k = shared_address(smem + S::kKey + stage * S::kKeyBytes);
+    opaque(q), opaque(k);
+    const uint64_t a = swizzled_tile(q, 1024, 0), b = swizzled_tile(k, 1024, 0);
 #pragma unroll
-    for (int step = 0; step < DQK / 16; step++) {
-      const uint32_t at = step / 4 * S::kHalf + step % 4 * 32;
-      Wgmma<T, kCols>::ss(s, swizzled_tile(q + at, 1024, 0), swizzled_tile(k + at, 1024, 0), step > 0);
-    }
+    for (int step = 0; step < DQK / 16; step++)
+      Wgmma<T, kCols>::ss(s, tile_at(a, step / 4 * S::kQueryColumn + step % 4 * 32), tile_at(b, step / 4 * S::kKeyColumn + step % 4 * 32), step > 0);
   }
   __device__ __forceinline__ void product(const uint32_t (&w)[kCols][2], int stage) {
-    const uint32_t v = shared_address(smem + S::kValue + stage * S::kValueBytes);
+    uint32_t v = shared_address(smem + S::kValue + stage * S::kValueBytes);
+    opaque(v);
+    const uint64_t b = swizzled_tile(v, 1024, S::kKeyColumn);
 #pragma unroll
     for (int k = 0; k < S::kKeys / 16; k++) {
       const uint32_t a[4] = {w[2 * k][0], w[2 * k][1], w[2 * k + 1][0], w[2 * k + 1][1]};
-      Wgmma<T, kDims>::rs(acc, a, swizzled_tile(v + k * 16 * 128, 1024, S::kHalf), true);
+      Wgmma<T, kDims>::rs(acc, a, tile_at(b, k * 16 * 128));
     }
   }
 
   __device__ __forceinline__ void mask(float (&s)[kCols][4], int block) const {
 #pragma unroll
-    for (int n = 0; n < kCols; n++)
+    for (int r = 0; r < 2; r++) {
+      const int last = limit[r] - block * S::kKeys - 2 * t;
 #pragma unroll
-      for (int k = 0; k < 4; k++)
-        if (block * S::kKeys + n * 8 + 2 * t + (k & 1) > limit[k / 2]) s[n][k] = -GAZE_INF;
+      for (int n = 0; n < kCols; n++)
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+          if (n * 8 + k > last) s[n][2 * r + k] = -GAZE_INF;
+    }
   }
 
   // weights turns scores into exponentials; f is what older sums must be multiplied with.
@@ -327,8 +363,9 @@ struct PrefillTma {
     for (int n = 0; n < kCols; n++) w[n][0] = pack<T>(s[n][0], s[n][1]), w[n][1] = pack<T>(s[n][2], s[n][3]);
   }
 
-  // add_odd adds the rows of V that tidy took out, to the rows that see them.
+  // add_odd adds the rows of V that tidy took out, to the rows that see them. Each lane says itself that it has read which.
   __device__ __forceinline__ void add_odd(const Tile &x, const uint32_t (&w)[kCols][2], int block, int stage) {
+    if (!p.causal) return;
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
 #pragma unroll 1
@@ -341,8 +378,8 @@ struct PrefillTma {
           pair[0] |= w[n][0] & hit, pair[1] |= w[n][1] & hit;
         }
         const int from = (lane & ~3) | at % 8 / 2;
-        const uint32_t up = __shfl_sync(~0u, pair[0], from), down = __shfl_sync(~0u, pair[1], from);
-        const float w0 = at % 2 ? unpack<T>(up).y : unpack<T>(up).x, w1 = at % 2 ? unpack<T>(down).y : unpack<T>(down).x;
+        const float2 upper = unpack<T>(__shfl_sync(~0u, pair[0], from)), lower = unpack<T>(__shfl_sync(~0u, pair[1], from));
+        const float w0 = at % 2 ? upper.y : upper.x, w1 = at % 2 ? lower.y : lower.x;
         int64_t base;
         if (p.block_tables == nullptr) {
           base = x.v_base + token * p.v_token;
@@ -350,20 +387,63 @@ struct PrefillTma {
           const int page = p.block_tables[x.b * p.table_row + token / p.page_size];
           base = page * p.v_page + token % p.page_size * p.v_token + x.head * p.v_head;
         }
-        const T *v = static_cast<const T *>(p.v) + base;
+        const T *v = static_cast<const T *>(p.v) + base + 2 * t;
+        const bool up = token <= limit[0], down = token <= limit[1];
 #pragma unroll
-        for (int n = 0; n < kDims; n++)
-#pragma unroll
-          for (int k = 0; k < 4; k++)
-            if (token <= limit[k / 2]) acc[n][k] += (k < 2 ? w0 : w1) * to_f32(v[n * 8 + 2 * t + (k & 1)]);
+        for (int n = 0; n < kDims; n++) {
+          const float2 y = unpack<T>(*reinterpret_cast<const uint32_t *>(v + n * 8));
+          if (up) acc[n][0] += w0 * y.x, acc[n][1] += w0 * y.y;
+          if (down) acc[n][2] += w1 * y.x, acc[n][3] += w1 * y.y;
+        }
       }
     }
+    barrier_arrive(bar(kOddEmpty, stage));
   }
 
-  // release is by one lane for its warp, once all of it has read.
+  // release is by one lane for its warp, once all of it has read what bulk copies and the helpers' copies of q overwrite.
   __device__ __forceinline__ void release(int which, int stage) const {
     __syncwarp();
     if (lane == 0) barrier_arrive(bar(which, stage));
+  }
+
+  __device__ __forceinline__ void rescale(const float (&f)[2]) {
+#pragma unroll
+    for (int d = 0; d < kDims; d++) acc[d][0] *= f[0], acc[d][1] *= f[0], acc[d][2] *= f[1], acc[d][3] *= f[1];
+  }
+
+  // step does the products of a block, whose weights are in w, with V, and turns the scores of the next one into weights. Special: not all
+  // rows see all keys of the block.
+  template <bool Special>
+  __device__ __forceinline__ void step(const Tile &x, const Extent &e, int block, int i, Count now, float (&s)[kCols][4], uint32_t (&w)[kCols][2], float (&f)[2]) {
+    const Count next = now + 1;
+    barrier_wait(bar(kKeyFull, next.stage()), next.parity());
+    if (kTurns) group_sync(kTurn + consumer, 256);
+    pin(acc);
+    wgmma_begin();
+    scores(s, i, next.stage());
+    wgmma_commit();
+    if (kRescaleLate) {
+      rescale(f);
+      pin(acc);
+      wgmma_begin();
+    }
+    product(w, now.stage());
+    wgmma_commit();
+    if (kTurns) group_arrive(kTurn + (consumer ^ 1), 256);
+    wgmma_wait<1>();
+    pin(s);
+    release(kKeyEmpty, next.stage());
+    if (block == 1) release(kQueryEmpty, i);
+    if (Special && e.special(block - 1)) mask(s, block - 1);
+    weights(s, f);
+    // Here, since the assembler moves a wait for products up in front of arithmetic, but not past a loop.
+    barrier_wait(bar(kValueFull, next.stage()), next.parity());
+    wgmma_wait<0>();
+    pin(acc);
+    if (Special) add_odd(x, w, block, now.stage());
+    release(kValueEmpty, now.stage());
+    if (!kRescaleLate) rescale(f);
+    packed(w, s);
   }
 
   __device__ __forceinline__ void consume() {
@@ -373,12 +453,12 @@ struct PrefillTma {
     scale = (p.scale < 0 ? -p.scale : p.scale) * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
     const int rows0 = consumer * 64 + warp % 4 * 16;  // this warp's first of the tile
-    Count kv;  // the next block whose scores are wanted
-    if (consumer == 1) group_arrive(kTurn + 0, 256);
-    for (uint32_t n = 0;; n++) {
-      const int i = buffer(n);
-      barrier_wait(bar(kTileFull, i), buffer_parity(n));
-      const Tile &x = tile(i);
+    Count kv;  // the next block whose V is wanted
+    if (kTurns && consumer == 1) group_arrive(kTurn + 0, 256);
+    for (Count n;; n.n++) {
+      const int i = query_buffer(n);
+      barrier_wait(bar(kTileFull, n.stage()), n.parity());
+      const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
       const Extent e = extent(x);
 #pragma unroll
@@ -392,8 +472,10 @@ struct PrefillTma {
       for (int d = 0; d < kDims; d++)
 #pragma unroll
         for (int k = 0; k < 4; k++) acc[d][k] = 0;
-      barrier_wait(bar(kQueryFull, i), buffer_parity(n));
-      if (e.blocks > 0) {
+      barrier_wait(bar(kQueryFull, i), query_parity(n));
+      if (e.blocks == 0) {
+        release(kQueryEmpty, i);
+      } else {
         float s[kCols][4], f[2];
         uint32_t w[kCols][2];
         int block = e.blocks - 1;
@@ -404,58 +486,36 @@ struct PrefillTma {
         wgmma_wait<0>();
         pin(s);
         release(kKeyEmpty, kv.stage());
+        if (block == 0) release(kQueryEmpty, i);
         if (e.special(block)) mask(s, block);
         weights(s, f);
         packed(w, s);
-#pragma unroll 1
-        for (; block > 0; block--) {
-          const Count now = kv;
-          kv.n++;
-          barrier_wait(bar(kKeyFull, kv.stage()), kv.parity());
-          barrier_wait(bar(kValueFull, now.stage()), now.parity());
-          group_sync(kTurn + consumer, 256);
-          pin(acc);
-          wgmma_begin();
-          scores(s, i, kv.stage());
-          wgmma_commit();
-          product(w, now.stage());
-          wgmma_commit();
-          group_arrive(kTurn + (consumer ^ 1), 256);
-          wgmma_wait<1>();
-          pin(s);
-          release(kKeyEmpty, kv.stage());
-          if (e.special(block - 1)) mask(s, block - 1);
-          weights(s, f);
-          wgmma_wait<0>();
-          pin(acc);
-          if (e.special(block) && p.causal) add_odd(x, w, block, now.stage());
-          release(kValueEmpty, now.stage());
-#pragma unroll
-          for (int d = 0; d < kDims; d++) acc[d][0] *= f[0], acc[d][1] *= f[0], acc[d][2] *= f[1], acc[d][3] *= f[1];
-          packed(w, s);
-        }
         barrier_wait(bar(kValueFull, kv.stage()), kv.parity());
+#pragma unroll 1
+        for (; block > 0 && e.special(block); block--, kv.n++) step<true>(x, e, block, i, kv, s, w, f);
+#pragma unroll 1
+        for (; block > 0; block--, kv.n++) step<false>(x, e, block, i, kv, s, w, f);
+        if (kRescaleLate) rescale(f);
         pin(acc);
         wgmma_begin();
         product(w, kv.stage());
         wgmma_commit();
         wgmma_wait<0>();
         pin(acc);
-        if (e.special(0) && p.causal) add_odd(x, w, 0, kv.stage());
+        if (e.special(0)) add_odd(x, w, 0, kv.stage());
         release(kValueEmpty, kv.stage());
         kv.n++;
       }
-      finish(x, i, rows0);
-      release(kTileEmpty, i);
+      finish(x, rows0);
+      barrier_arrive(bar(kTileEmpty, n.stage()));
     }
   }
 
-  // finish writes the rows, through this consumer's part of q in shared memory so that whole lines go out.
-  __device__ __forceinline__ void finish(const Tile &x, int i, int rows0) {
-    group_sync(kConsumerGroup + consumer, 128);  // all of its products have read q
-    uint8_t *q = smem + S::kQuery + i * S::kQueryBytes;
-    const int rows = x.rows * group - x.row0, query0 = x.query0, group0 = x.group0, head0 = x.head * group;
-    const bool bad = x.bad;
+  // finish writes the rows. Four lanes that hold four pieces of 8 elements between them, two elements of each, swap until each has a piece.
+  __device__ __forceinline__ void finish(const Tile &x, int rows0) {
+    const int rows = rows_of(x), query0 = x.query0, group0 = x.group0, head0 = x.head * group;
+    T *const out = static_cast<T *>(p.out) + x.o_base;
+    const bool bad = x.bad, aligned = aligned16(out), odd = t & 1, high = t & 2;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       float sum = l[r];
@@ -464,31 +524,30 @@ struct PrefillTma {
       const bool empty = bad || sum == 0;
       const float f = 1.0f / sum;
       const int row = rows0 + 8 * r + g;
-#pragma unroll
-      for (int d = 0; d < kDims; d++)
-        *reinterpret_cast<uint32_t *>(q + place(row, d) + 4 * t) = empty ? 0 : pack<T>(acc[d][2 * r] * f, acc[d][2 * r + 1] * f);
+      const int64_t to = (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);  // of [L,Hq]
       if (t == 0 && row < rows && x.lse_base >= 0) {
         const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[r], scale) + log2f(sum);
-        const int64_t to = x.lse_base + (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);
-        if (p.lse != nullptr) p.lse[to] = lse2 * kLn2;
-        if (p.lse2 != nullptr) p.lse2[to] = lse2;
+        if (p.lse != nullptr) p.lse[x.lse_base + to] = lse2 * kLn2;
+        if (p.lse2 != nullptr) p.lse2[x.lse_base + to] = lse2;
       }
-    }
-    __syncwarp();
-    T *out = static_cast<T *>(p.out) + x.o_base;
-    const bool aligned = aligned16(out);
-#pragma unroll 4
-    for (int e = lane; e < 16 * (DVO / 8); e += 32) {
-      const int row = rows0 + e / (DVO / 8), piece = e % (DVO / 8);
-      const uint4 y = *reinterpret_cast<const uint4 *>(q + place(row, piece));
-      if (row >= rows) continue;
-      T *to = out + ((int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row)) * DVO + piece * 8;
-      if (aligned) {
-        *reinterpret_cast<uint4 *>(to) = y;
-      } else {
-        const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&y);
 #pragma unroll
-        for (int k = 0; k < 8; k++) to[k] = z.x[k];
+      for (int d = 0; d < kDims; d += 4) {
+        uint32_t y[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) y[k] = empty ? 0 : pack<T>(acc[d + k][2 * r] * f, acc[d + k][2 * r + 1] * f);
+        const uint32_t a = __shfl_xor_sync(~0u, odd ? y[0] : y[1], 1), b = __shfl_xor_sync(~0u, odd ? y[2] : y[3], 1);
+        const uint2 low = odd ? make_uint2(a, y[1]) : make_uint2(y[0], a), up = odd ? make_uint2(b, y[3]) : make_uint2(y[2], b);  // of pieces odd and 2 + odd
+        const uint32_t c0 = __shfl_xor_sync(~0u, high ? low.x : up.x, 2), c1 = __shfl_xor_sync(~0u, high ? low.y : up.y, 2);
+        const uint4 piece = high ? make_uint4(c0, c1, up.x, up.y) : make_uint4(low.x, low.y, c0, c1);
+        if (row >= rows) continue;
+        T *const at = out + to * DVO + (d + t) * 8;
+        if (aligned) {
+          *reinterpret_cast<uint4 *>(at) = piece;
+        } else {
+          const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&piece);
+#pragma unroll
+          for (int k = 0; k < 8; k++) at[k] = z.x[k];
+        }
       }
     }
   }
@@ -503,22 +562,24 @@ struct PrefillTma {
         barrier_init(bar(kValueFull, i), 1);
         barrier_init(bar(kValueEmpty, i), 8);
         barrier_init(bar(kValueRaw, i), 1);
+        barrier_init(bar(kOddEmpty, i), 256);
         barrier_init(bar(kQueryFull, i), S::kHelpers);
+        barrier_init(bar(kQueryEmpty, i), 8);
         barrier_init(bar(kTileFull, i), 32);
-        barrier_init(bar(kTileEmpty, i), 9);
+        barrier_init(bar(kTileEmpty, i), 32 + 256);
       }
       barrier_init_fence();
     }
     __syncthreads();
     if (warp < 4) {
-      registers_down<56>();
+      registers_down<S::kHelperRegisters>();
       if (warp == 0) {
         copy_tiles();
       } else {
         help();
       }
     } else {
-      registers_up<224>();
+      registers_up<S::kConsumerRegisters>();
       consume();
     }
   }

@@ -101,6 +101,8 @@ inline void copy_box(uint32_t dst, const void *map, uint32_t bar, int c0, int c1
 inline uint64_t swizzled_tile(uint32_t address, uint32_t group, uint32_t block) {
   return (uint64_t)1 << 62 | (uint64_t)(group >> 4) << 32 | (uint64_t)(block >> 4 & 0x3fff) << 16 | (address >> 4 & 0x3fff);
 }
+inline uint64_t tile_at(uint64_t tile, uint32_t bytes) { return tile + (bytes >> 4); }
+inline void opaque(uint32_t &) {}
 inline void wgmma_begin() {}
 
 struct Shadow {  // sums in flight
@@ -175,7 +177,7 @@ struct Wgmma {
     int warp = emu::self->warp % 4;
     queue_product<T>(&d[0][0], Cols, [=](int row, int k) { return tile_element<T>(a, false, 16 * warp + row, k); }, b, false, add);
   }
-  static void rs(float (&d)[Cols][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  static void rs(float (&d)[Cols][4], const uint32_t (&a)[4], uint64_t b) {
     auto s = emu::exchange(a, sizeof a);
     std::vector<uint32_t> w(16);  // of the four lanes of this row
     for (int t = 0; t < 4; t++) memcpy(&w[4 * t], s[emu::self->lane / 4 * 4 + t], 16);
@@ -186,7 +188,7 @@ struct Wgmma {
       memcpy(&t, &h, 2);
       return to_f32(t);
     };
-    queue_product<T>(&d[0][0], Cols, word, b, true, add);
+    queue_product<T>(&d[0][0], Cols, word, b, true, true);
   }
 };
 
