@@ -49,7 +49,7 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 		return at.err
 	}
 	if k.Variant == tiled {
-		if err := rt.tile(c, p); err != nil {
+		if err := rt.tile(k, c, p); err != nil {
 			return rt.fail(c.Op(), err)
 		}
 	}
@@ -85,13 +85,14 @@ func (rt *Runtime) fillWords(op string, a driver.Addr, n int, value uint32) erro
 	return launch(rt, k, nil, rt.blocks(n, elementsPerBlock), 1, true, p)
 }
 
-// tile describes K and V for bulk tensor copies, as params.h wants it: {D, P, Hkv, N} by boxes of a page, at most 128 tokens, or ragged
-// {D, Tkv, Hkv, 1} by boxes of 128.
-func (rt *Runtime) tile(c *attn.PrefillCall, p *prefillParams) error {
-	p.BoxRows = 128
+// tile describes K and V for bulk tensor copies, as params.h wants it: {D, P, Hkv, N} by boxes that fill both a page and a block of k's
+// keys, or ragged {D, Tkv, Hkv, 1} by boxes of such a block.
+func (rt *Runtime) tile(k *kernel, c *attn.PrefillCall, p *prefillParams) error {
+	keys := k.Tile
 	if c.Paged() {
-		p.BoxRows = int32(min(c.Key.Shape[2]&-c.Key.Shape[2], 128))
+		keys = min(c.Key.Shape[2]&-c.Key.Shape[2], keys&-keys)
 	}
+	p.BoxRows = int32(keys)
 	for i, t := range [...]*attn.Tensor{&c.Key, &c.Value} {
 		size := uint64(t.DType.Size())
 		d := &rt.frame.tiled[i]

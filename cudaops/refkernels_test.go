@@ -197,10 +197,10 @@ func refTiles(k *kernel, p *prefillParams) error {
 	}{{p.KMap, p.K, k.Dim, p.KToken, p.KHead, p.KPage}, {p.VMap, p.V, k.DimV, p.VToken, p.VHead, p.VPage}} {
 		got, ok := fakecuda.MapOf(side.m)
 		want := fakecuda.Tiled{Address: uint64(side.base), Dims: [4]uint64{uint64(side.dim), uint64(p.KVTokens), uint64(p.KVHeads), 1},
-			Strides: [3]uint64{uint64(2 * side.token), uint64(2 * side.head), got.Strides[2]}, Box: [2]uint32{64, 128}, BF16: k.A == attn.BF16}
+			Strides: [3]uint64{uint64(2 * side.token), uint64(2 * side.head), got.Strides[2]}, Box: [2]uint32{64, uint32(k.Tile)}, BF16: k.A == attn.BF16}
 		if p.BlockTables != 0 {
 			want.Dims[1], want.Dims[3], want.Strides[2] = uint64(p.PageSize), uint64(p.Pages), uint64(2*side.page)
-			for want.Box[1] = 1; want.Box[1] < 128 && p.PageSize%int32(2*want.Box[1]) == 0; want.Box[1] *= 2 {
+			for want.Box[1] = 1; k.Tile%int(2*want.Box[1]) == 0 && p.PageSize%int32(2*want.Box[1]) == 0; want.Box[1] *= 2 {
 			}
 		}
 		if !ok || got != want || p.BoxRows != int32(want.Box[1]) {

@@ -157,7 +157,7 @@ typedef struct {
   int32_t offset_bytes_k;
   int32_t offset_bytes_v;
   int32_t offset_bytes_stats;
-  int32_t box_rows;            // tma only: paged the largest power of 2 that divides P, 128 at most; ragged 128
+  int32_t box_rows;            // tma only: paged the largest power of 2 that divides P and the keys of a block (launch.h); ragged that block
   int32_t out_type;            // enum ElementType of out
   uint32_t op;
   uint32_t reserved;           // to a multiple of 64 bytes
