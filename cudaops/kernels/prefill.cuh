@@ -285,7 +285,7 @@ struct Prefill {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           const int token = block * S::kKeys + 16 * k + 8 * half + 2 * t;
-          see[half] = (token <= last ? 0xffffu : 0) | (token + 1 <= last ? 0xffff0000u : 0);
+          see[half] = (token <= last ? 0xffffu : 0) | (token < last ? 0xffff0000u : 0);
         }
       }
 #pragma unroll
@@ -372,7 +372,7 @@ struct Prefill {
     const int64_t shift = (int64_t)x.keys - x.rows;
     const int end = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query1 + shift + 1)) : x.keys;
     const int full = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query0 + shift + 1)) : x.keys;  // below, all rows see all keys
-    int block = (end + S::kKeys - 1) / S::kKeys - 1;
+    int block = end > 0 ? (end - 1) / S::kKeys : -1;
 #pragma unroll
     for (int i = 0; i < kTall; i++)
 #pragma unroll
@@ -414,7 +414,7 @@ struct Prefill {
       fetch_page(x, block - 2);
       float s[kTall][kCols][4];
       scores(block, s);
-      const bool masked = (block + 1) * S::kKeys > full;
+      const bool masked = full - block * S::kKeys < S::kKeys;
       if (masked) {
 #pragma unroll
         for (int i = 0; i < kTall; i++)
@@ -449,7 +449,7 @@ struct Prefill {
   // bad_table looks at all used entries of the request's block table, so that every tile of it comes out alike.
   __device__ __forceinline__ bool bad_table(const Tile &x) const {
     if (p.block_tables == nullptr) return false;
-    const int used = (x.keys + p.page_size - 1) / p.page_size;
+    const int used = x.keys > 0 ? (x.keys - 1) / p.page_size + 1 : 0;
     bool bad = false;
 #pragma unroll 4
     for (int e = tid; e < used; e += S::kThreads) {

@@ -11,7 +11,7 @@ constexpr int kTileRows = 128;
 struct Tile {
   int b;            // request
   int head;         // KV head
-  int row0;         // first row r = i·G + g
+  int row0;         // first row r = i·G + g; L_b·G rows of a request are fewer than 2³¹
   int query0;       // its i
   int group0;       // and g
   int rows;         // L_b, what of it may be written

@@ -1,5 +1,6 @@
 """Cases of prefill, by the portable kernel and by the one of bulk tensor copies."""
 import math
+from itertools import accumulate
 import numpy as np
 
 from .attention import LAYOUTS, Cache, attend, far_keys, far_query
@@ -30,17 +31,19 @@ def tma_maps(dev, p, dt, d, dv):
 
 def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(70,), hq=8, hkv=2, page=16, layout="hnd", causal=True, scale=None, q_gap=0,
                  kv_gap=0, extra_rows=0, extra_kv=0, offsets=0, gap=0, stats=False, max_q=None, max_kv=None, grid=None, values=None, break_it=None,
-                 expect=None, rounds=1, table_gap=0, tma=False, values_q=None, out_type=None, scales=(0.75, 0.5, 1.5), shift=0):
+                 expect=None, rounds=1, table_gap=0, tma=False, values_q=None, out_type=None, scales=(0.75, 0.5, 1.5), shift=0, far=0):
     """page 0: ragged keys. offsets: bytes of explicit batch offsets, with `gap` unused rows before each request. out_type, and scales of q, k
-    and v: for e4m3, whose own type is the output's where none is given. shift: elements by which the output is off the allocation's start."""
+    and v: for e4m3, whose own type is the output's where none is given. shift: elements by which the output is off the allocation's start. far:
+    elements by which bases lie before the allocations, and that offsets, page numbers or requests before the last make up for."""
     run = Run(dev, rng)
     try:
         dv = dv or d
         od = KIND[out_type] if out_type else dt
         B = len(qlens)
         scale = scale if scale is not None else 1 / math.sqrt(d)
-        starts = lambda ls: [sum(ls[:b]) + (gap * (b + 1) if offsets else 0) for b in range(len(ls))]
-        q0, k0 = starts(qlens), starts(lens)
+        packed = lambda ls: list(accumulate(ls, initial=0))
+        starts = lambda ls: [n + (gap * (b + 1) if offsets else 0) for b, n in enumerate(packed(ls))]
+        q0, k0, stat0 = starts(qlens), starts(lens), packed(qlens)
         T = sum(qlens) + (gap * B if offsets else 0) + extra_rows
         ts = hq * d + q_gap
         q = [dt.round(rng.standard_normal((n, hq, d))) for n in qlens]
@@ -80,7 +83,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         offs = {}
         if offsets:
             for name, o, st in (("q", q0, ts), ("o", q0, hq * dv)) + ((("k", k0, kt), ("v", k0, vt)) if not page else ()):
-                offs[name] = run.put(np.asarray([x * st for x in o], np.int64 if offsets == 8 else np.int32))
+                offs[name] = run.put(np.asarray([x * st + far for x in o[:B]], np.int64 if offsets == 8 else np.int32))
                 setattr(p, "offsets_" + name, offs[name].at)
                 setattr(p, "offset_bytes_" + name, offsets)
         max_q = max_q or max(qlens, default=1) or 1
@@ -89,16 +92,32 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
             p.q_scale, p.k_scale, p.v_scale = (run.put(np.asarray([x], np.float32)).at for x in scales)
         if out_type:
             p.out_type = TYPES[out_type]
-        fill = lambda: run.put(np.full((B, max_q, hq), -np.inf, np.float32))
+        lse_requests = 1 if far and not stats else B
+        fill = lambda: run.put(np.full((lse_requests, max_q, hq), -np.inf, np.float32))
         l1, l2 = fill(), fill()
         if stats:
-            offs["stats"] = run.put(np.asarray([sum(qlens[:b]) * hq for b in range(B)], np.int32))
-            p.offsets_stats, p.offset_bytes_stats = offs["stats"].at, 4
+            offs["stats"] = run.put(np.asarray([n * hq + far for n in stat0[:B]], np.int64 if far else np.int32))
+            p.offsets_stats, p.offset_bytes_stats = offs["stats"].at, 8 if far else 4
         ql, kl = run.put(np.asarray(qlens, np.int32)), run.put(np.asarray(lens, np.int32))
         counters = run.put(np.zeros(2, np.uint32))
         p.q_lens, p.kv_lens, p.out, p.lse, p.lse2, p.counters, p.fault = ql.at, kl.at, out.at + shift * od.size, l1.at, l2.at, counters.at, run.fault.at
         p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = ts, d, T, scale, B, hq, hkv
         p.max_q_len, p.max_kv_len, p.causal = max_q, max_kv or max(lens, default=1), int(causal)
+        if far:
+            back = lambda at, n: (at - n) % (1 << 64)
+            n = 1 << 30  # pages
+            if page:
+                table = c.table.copy()
+                for b, u in enumerate(c.used):
+                    table[b, : len(u)] += n
+                dev.write(c.tdev.at, table)
+                p.k, p.v, p.pages = back(p.k, n * p.k_page * dt.size), back(p.v, n * p.v_page * dt.size), p.pages + n
+            else:
+                p.k, p.v, p.kv_tokens = back(p.k, far * dt.size), back(p.v, far * dt.size), p.kv_tokens + far
+            p.q, p.out, p.tokens = back(p.q, far * dt.size), back(p.out, far * od.size), T + far
+            p.max_q_len = (1 << 31) - 1
+            before = far if stats else (B - 1) * p.max_q_len * hq  # only the last request has rows, then
+            p.lse, p.lse2 = back(p.lse, 4 * before), back(p.lse2, 4 * before)
         bad = set()
         if break_it:
             bad = break_it(dict(run=run, p=p, ql=ql, kl=kl, offs=offs, cache=c if page else None)) or set()
@@ -109,7 +128,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         for _ in range(rounds):
             dev.launch(name, (grid or dev.sms,), threads, shared, p)
         want = np.zeros((T, hq, dv))
-        wl = np.full((B * max_q, hq), -np.inf)
+        wl = np.full((lse_requests * max_q, hq), -np.inf)
         owned = np.zeros(T, bool)
         sq, sk, sv = (float(np.float32(x)) for x in scales) if dt is F8 else (1.0, 1.0, 1.0)
         c1 = float(np.float32(scale)) * sq * sk
@@ -121,7 +140,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
             see = np.arange(S)[None] <= np.arange(n)[:, None] + (S - n if causal else S)
             o, ls = attend(q[b], K[b], V[b], c1, sv, see, None)
             want[q0[b] : q0[b] + n] = o
-            at = sum(qlens[:b]) if stats else b * max_q
+            at = stat0[b] if stats else (b - B + lse_requests) * max_q
             wl[at : at + n] = ls
         raw = out.get()
         if not (raw[:shift].view(np.uint8) == 0xFF).all():
@@ -215,6 +234,14 @@ def prefill_cases():
         c[f"nan_query/{dt.name}/full"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 33), hq=4, values_q=lambda x: nan_row(x, 13), causal=False)
         c[f"nan_key/{dt.name}"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 40), hq=4, values=nan_at(30, 0))
         c[f"nan_value/{dt.name}"] = dict(dt=dt, d=64, qlens=(21, 40), lens=(70, 40), hq=4, values=nan_at(30, 1))
+    for dt in (BF16, F8):
+        for page in (0, 16):
+            kind = dict(dt=dt, d=64, hq=4, page=page, offsets=8, gap=1, far=1 << 33)
+            c[f"far/{dt.name}/page={page}/stats"] = dict(kind, qlens=(21, 4, 40), lens=(70, 33, 40), stats=True)
+            c[f"far/{dt.name}/page={page}/dense"] = dict(kind, qlens=(0, 0, 21), lens=(9, 3, 70))
+    many = 70_000  # requests, of which a few have rows
+    rows = {n: 1 + n % 3 for n in range(30_001, many, 9_999)}
+    c["batch=70000"] = dict(d=64, hq=2, qlens=[rows.get(n, 0) for n in range(many)], lens=[rows.get(n, -1) + 1 for n in range(many)], max_q=4)
     c["shift"] = dict(d=64, qlens=(21, 40, 1), lens=(21, 70, 1), shift=1, extra_rows=3)
     for dt in HALVES:
         for d in (64, 128):
@@ -296,7 +323,7 @@ def prefill_cases():
 
 
 def prefill_tma_cases():
-    c = {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("shift") and v.get("dt") is not F8}
+    c = {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("shift") and not v.get("far") and v.get("dt") is not F8}
     for d, dv in DIMS:  # many blocks of keys, whose size differs, by boxes of every size, and NaN in a row of V that some see
         kind = dict(d=d, dv=dv, qlens=(9, 120), lens=(300, 330), hq=2, hkv=1, grid=2, tma=True)
         for page in (0, 8, 16, 48, 64, 128):
