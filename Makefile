@@ -29,7 +29,7 @@ demo: model ## fetch the model and stream an answer; PROMPT=…, MODEL=path, ARG
 .PHONY: test
 test: model ## run every test that needs no GPU, the model's too
 	$(PYTHON) -m unittest -q scripts/fetch_model_test.py
-	cd bench && $(PYTHON) -B -m unittest -q record_test.py
+	cd bench && $(PYTHON) -B -m unittest -q record_test.py beside_test.py
 	GAZE_MODEL=$(abspath $(model)) GAZE_REQUIRE_MODEL=1 $(GO) test ./...
 
 .PHONY: model
