@@ -122,7 +122,7 @@ func (p *places) see(arg string, v gorgonia.Value, t *attn.Tensor) error {
 	if err != nil || t.Ptr == nil {
 		return err
 	}
-	if integers := t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64; integers && arg != "out" {
+	if integers := t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64; integers && arg != "out" && arg != "indices" {
 		if dev == nil {
 			p.hostTable = arg
 			return nil

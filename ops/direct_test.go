@@ -279,6 +279,26 @@ var directs = map[string]func(m *maker) both{
 			},
 		}
 	},
+	"Probabilities": func(m *maker) both {
+		return both{
+			in: []*dense{m.random(bf16, 3, 32)}, outs: []*dense{zeros(f32, 3, 32)},
+			run: func(in, out []*dense) error { return ops.Probabilities(in[0], out[0], ops.WithTemperature(0.7)) },
+			build: func(n []*node) ([]*node, error) {
+				y, err := ops.Softmax(n[0], ops.WithTemperature(0.7))
+				return []*node{y}, err
+			},
+		}
+	},
+	"Largest": func(m *maker) both {
+		return both{
+			in: []*dense{m.random(f16, 3, 32)}, outs: []*dense{zeros(f32, 3, 5), zeros(tensor.Int32, 3, 5)},
+			run: func(in, out []*dense) error { return ops.Largest(in[0], out[0], out[1]) },
+			build: func(n []*node) ([]*node, error) {
+				values, indices, err := ops.TopK(n[0], 5)
+				return []*node{values, indices}, err
+			},
+		}
+	},
 	"Merge": func(m *maker) both {
 		return both{
 			in: []*dense{m.random(f32, 3, 4, 16), m.random(f32, 3, 4), m.random(f32, 3, 4, 16), m.random(f32, 3, 4)}, outs: []*dense{zeros(f32, 3, 4, 16), zeros(f32, 3, 4)},

@@ -23,6 +23,8 @@ func TestHashHoldsEveryField(t *testing.T) {
 	hashesEveryField(t, attn.EmbeddingCall{})
 	hashesEveryField(t, attn.MergeLSECall{})
 	hashesEveryField(t, attn.ArgmaxCall{})
+	hashesEveryField(t, attn.SoftmaxCall{})
+	hashesEveryField(t, attn.TopKCall{})
 }
 
 func hashesEveryField[C any, P callOf[C]](t *testing.T, proto C) {

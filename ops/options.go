@@ -29,6 +29,7 @@ type settings struct {
 	append  attn.AppendCall
 	rope    attn.RoPECall
 	embed   attn.EmbeddingCall
+	softmax attn.SoftmaxCall
 
 	bmm1, bmm2, sinks, mask, cumSeqLensQ, workspace      *gorgonia.Node
 	out, outScale, lse                                   *gorgonia.Node
@@ -40,7 +41,7 @@ type settings struct {
 
 // settle applies the options of one op.
 func settle(op string, opts []Option) (*settings, error) {
-	s := &settings{op: op, decode: attn.NewDecodeCall(), append: attn.NewAppendCall()}
+	s := &settings{op: op, decode: attn.NewDecodeCall(), append: attn.NewAppendCall(), softmax: attn.SoftmaxCall{Temperature: 1}}
 	for _, o := range opts {
 		if slices.Contains(o.ops, op) {
 			o.set(s)

@@ -49,6 +49,16 @@ func normWith(eps float64) error {
 	return err
 }
 
+func softmaxWith(temperature float64) error {
+	_, err := ops.Softmax(input(gorgonia.NewGraph(), 0, f32, 2, 16), ops.WithTemperature(temperature))
+	return err
+}
+
+func topKOf(k int) error {
+	_, _, err := ops.TopK(input(gorgonia.NewGraph(), 0, f32, 2, 16), k)
+	return err
+}
+
 // Every scalar and combination that FlashInfer refuses, or that has no meaning, is refused where the graph is built.
 func TestConstructorsRefuseArguments(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
@@ -118,6 +128,11 @@ func TestConstructorsRefuseArguments(t *testing.T) {
 		{"v_scale NaN", appendWith(e4m3, f16, ops.WithKVScales(1, nan)), "append_kv", "v_scale", ops.ErrArgument},
 		{"scales of a 16-bit cache", appendWith(f16, f16, ops.WithKVScales(2, 1)), "append_kv", "k_scale", ops.ErrArgument},
 		{"e4m3 rows into a 16-bit cache", appendWith(f16, e4m3), "append_kv", "k", ops.ErrDType},
+		{"temperature 0", softmaxWith(0), "softmax", "temperature", ops.ErrArgument},
+		{"temperature NaN", softmaxWith(nan), "softmax", "temperature", ops.ErrArgument},
+		{"temperature Inf", softmaxWith(inf), "softmax", "temperature", ops.ErrArgument},
+		{"top 0", topKOf(0), "top_k", "k", ops.ErrArgument},
+		{"top 17 of 16", topKOf(17), "top_k", "k", ops.ErrArgument},
 		{"append with base 0", appendWith(f16, f16, ops.WithRoPE(0)), "append_kv", "base", ops.ErrArgument},
 		{"append with base -1", appendWith(f16, f16, ops.WithRoPE(-1)), "append_kv", "base", ops.ErrArgument},
 		{"append with a pairing and no base", appendWith(f16, f16, ops.WithPairing(ops.Adjacent)), "append_kv", "base", ops.ErrArgument},
@@ -234,13 +249,14 @@ func TestOptionsOfOtherOps(t *testing.T) {
 		"backend": ops.WithBackend("auto"), "workspace_buffer": ops.WithWorkspace(n), "value_checks": ops.WithValueChecks(), "block_tables": ops.WithBlockTables(n),
 		"q_scale": ops.WithScales(n, n, n), "batch_offsets": ops.WithBatchOffsets(n, n, n, n, n), "is_cuda_graph_compatible": ops.WithCUDAGraphCompatible(),
 		"k_scale": ops.WithKVScales(1, 1), "pairing": ops.WithPairing(ops.Adjacent), "scaling": ops.WithRoPEScaling(ops.RoPEScaling{}), "rotary_dim": ops.WithRotaryDim(2),
-		"factors": ops.WithRoPEFactors(n), "bias": ops.WithBias(n), "base": ops.WithRoPE(1e4), "query": ops.WithRotatedQuery(n),
+		"factors": ops.WithRoPEFactors(n), "bias": ops.WithBias(n), "base": ops.WithRoPE(1e4), "query": ops.WithRotatedQuery(n), "temperature": ops.WithTemperature(1),
 	}
 	has["decode"] = []string{"bmm1_scale", "bmm2_scale", "window_left", "sinks", "q_len_per_req", "cum_seq_lens_q", "mask", "o_scale", "o_sf_scale", "o_sf_vec_size", "enable_pdl", "out_dtype", "out", "lse", "backend", "workspace_buffer", "value_checks"}
 	has["prefill"] = []string{"o_data_type", "out", "lse", "backend", "workspace_buffer", "value_checks", "block_tables", "q_scale", "batch_offsets", "is_cuda_graph_compatible"}
 	has["append_kv"] = []string{"k_scale", "value_checks", "base", "query", "pairing", "scaling", "rotary_dim", "factors"}
 	has["rope"] = []string{"pairing", "scaling", "rotary_dim", "factors", "value_checks"}
 	has["linear"] = []string{"bias"}
+	has["softmax"] = []string{"temperature"}
 	has["embedding"] = []string{"out_dtype", "value_checks"}
 	build := map[string]func(ops.Option) error{
 		"decode": func(o ops.Option) error {
@@ -257,6 +273,7 @@ func TestOptionsOfOtherOps(t *testing.T) {
 		},
 		"rope":      func(o ops.Option) error { _, err := ops.RoPE(n, n, 1e4, o); return err },
 		"linear":    func(o ops.Option) error { _, err := ops.Linear(n, n, o); return err },
+		"softmax":   func(o ops.Option) error { _, err := ops.Softmax(n, o); return err },
 		"embedding": func(o ops.Option) error { _, err := ops.Embedding(n, n, o); return err },
 	}
 	for op, b := range build {

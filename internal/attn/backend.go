@@ -29,6 +29,8 @@ type Backend interface {
 	SiLUMul(*SiLUMulCall) error
 	Embedding(*EmbeddingCall) error
 	Argmax(*ArgmaxCall) error
+	Softmax(*SoftmaxCall) error
+	TopK(*TopKCall) error
 }
 
 // Unimplemented refuses every call politely. A backend embeds it and overrides what it can do.
@@ -73,3 +75,9 @@ func (Unimplemented) Embedding(c *EmbeddingCall) error { return refuse(c) }
 
 // Argmax refuses.
 func (Unimplemented) Argmax(c *ArgmaxCall) error { return refuse(c) }
+
+// Softmax refuses.
+func (Unimplemented) Softmax(c *SoftmaxCall) error { return refuse(c) }
+
+// TopK refuses.
+func (Unimplemented) TopK(c *TopKCall) error { return refuse(c) }

@@ -137,7 +137,8 @@ func (c *DecodeCall) checkDTypes(k *checker) {
 		good = good || out.Half() || out == U8
 	}
 	if !good {
-		k.add(ErrDType, "out_dtype", decodeOutDTypes(q, kv), "%s with a %v query over a %v cache", outName(out), q, kv)
+		arg, got := givenOut("out_dtype", c.OutDType, out)
+		k.add(ErrDType, arg, decodeOutDTypes(q, kv), "%s with a %v query over a %v cache", got, q, kv)
 	}
 	if out != E4M3 && c.OScale != 1 {
 		k.add(ErrArgument, "o_scale", "1 unless the output is float8_e4m3", "%v", c.OScale)
@@ -167,6 +168,14 @@ func decodeOutDTypes(q, kv DType) string {
 		return "float8_e4m3, float16, bfloat16 or nvfp4"
 	}
 	return q.String()
+}
+
+// givenOut names the argument that says an output's dtype, and that dtype: asked for under name, or that of the caller's buffer.
+func givenOut(name string, asked, out DType) (arg, got string) {
+	if asked == Invalid {
+		return "out", out.String()
+	}
+	return name, outName(out)
 }
 
 func outName(d DType) string {

@@ -140,7 +140,8 @@ func (c *PrefillCall) checkDTypes(k *checker) {
 		if q == E4M3 {
 			want = "float8_e4m3, float16 or bfloat16"
 		}
-		k.add(ErrDType, "o_data_type", want, "%s with a %v q", outName(out), q)
+		arg, got := givenOut("o_data_type", c.OutDType, out)
+		k.add(ErrDType, arg, want, "%s with a %v q", got, q)
 	}
 	given := 0
 	for _, s := range []*Tensor{&c.QScale, &c.KScale, &c.VScale} {

@@ -29,6 +29,7 @@ func everyCall(t testing.TB, r *rand.Rand) []attn.Call {
 	app.KeyCache, app.ValueCache = fresh(attn.E4M3, 4, 8, 16, 64), fresh(attn.E4M3, 4, 8, 16, 64)
 	app.BlockTables, app.CumSeqLens, app.StartPositions = tables(r, 1, 4), ints(0, 64), ints(0)
 	app.KScale = 2
+	app.RoPEConfig, app.Query = attn.RoPEConfig{Base: 1e4}, heads
 	calls := []attn.Call{decode, prefill, short, &app,
 		&attn.RMSNormCall{X: x, Residual: x, Weight: random(r, attn.F32, 512), Eps: 1e-5},
 		&attn.RoPECall{X: heads, Positions: repeat(64, 5), RoPEConfig: attn.RoPEConfig{Base: 1e4}},
@@ -37,6 +38,8 @@ func everyCall(t testing.TB, r *rand.Rand) []attn.Call {
 		&attn.SiLUMulCall{Gate: x, Up: x},
 		&attn.EmbeddingCall{IDs: repeat(64, 3), Weight: weight},
 		&attn.ArgmaxCall{X: x},
+		&attn.SoftmaxCall{Logits: x, Temperature: 0.5},
+		&attn.TopKCall{Logits: x, K: 9},
 		&attn.MergeLSECall{OutA: heads, OutB: heads, LSEA: random(r, attn.F32, 64, 8), LSEB: random(r, attn.F32, 64, 8)},
 	}
 	for _, c := range calls {
@@ -57,7 +60,7 @@ func outputsOf(c attn.Call) []*attn.Tensor {
 	case *attn.PrefillCall:
 		return []*attn.Tensor{&c.Out, &c.LSE}
 	case *attn.AppendCall:
-		return []*attn.Tensor{&c.KeyCache, &c.ValueCache}
+		return []*attn.Tensor{&c.KeyCache, &c.ValueCache, &c.QueryOut}
 	case *attn.MergeLSECall:
 		return []*attn.Tensor{&c.Out, &c.LSE}
 	case *attn.RMSNormCall:
@@ -72,6 +75,10 @@ func outputsOf(c attn.Call) []*attn.Tensor {
 		return []*attn.Tensor{&c.Out}
 	case *attn.ArgmaxCall:
 		return []*attn.Tensor{&c.Out}
+	case *attn.SoftmaxCall:
+		return []*attn.Tensor{&c.Out}
+	case *attn.TopKCall:
+		return []*attn.Tensor{&c.Values, &c.Indices}
 	}
 	panic("unknown call")
 }

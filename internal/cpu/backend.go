@@ -34,6 +34,8 @@ type frame struct {
 	silu      siluTask
 	embedding embeddingTask
 	argmax    argmaxTask
+	softmax   softmaxTask
+	topK      topKTask
 }
 
 var _ attn.Backend = (*Backend)(nil)
@@ -65,7 +67,7 @@ func (b *Backend) Threads() int { return len(b.pool.workers) + 1 }
 func (b *Backend) Supports(c attn.Call) []error {
 	switch c.(type) {
 	case *attn.DecodeCall, *attn.PrefillCall, *attn.AppendCall, *attn.MergeLSECall, *attn.RMSNormCall, *attn.RoPECall,
-		*attn.LinearCall, *attn.SiLUMulCall, *attn.EmbeddingCall, *attn.ArgmaxCall:
+		*attn.LinearCall, *attn.SiLUMulCall, *attn.EmbeddingCall, *attn.ArgmaxCall, *attn.SoftmaxCall, *attn.TopKCall:
 		return nil
 	}
 	return attn.Unimplemented{}.Supports(c)

@@ -35,6 +35,8 @@ func (b *backend) Linear(c *attn.LinearCall) error       { return b.launch(c) }
 func (b *backend) SiLUMul(c *attn.SiLUMulCall) error     { return b.launch(c) }
 func (b *backend) Embedding(c *attn.EmbeddingCall) error { return b.launch(c) }
 func (b *backend) Argmax(c *attn.ArgmaxCall) error       { return b.launch(c) }
+func (b *backend) Softmax(c *attn.SoftmaxCall) error     { return b.launch(c) }
+func (b *backend) TopK(c *attn.TopKCall) error           { return b.launch(c) }
 
 // launch runs a call whose operands are all the arena's, but for lengths and tables.
 func (b *backend) launch(c attn.Call) error {
@@ -58,7 +60,7 @@ func (b *backend) launch(c attn.Call) error {
 			continue
 		}
 		name := v.Type().Field(i).Name
-		table := name != "Out" && (t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64)
+		table := name != "Out" && name != "Indices" && (t.DType == attn.I32 || t.DType == attn.U32 || t.DType == attn.I64)
 		if !table || d.within(t.Ptr) {
 			return d.foreign(c.Op(), name)
 		}

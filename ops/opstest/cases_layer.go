@@ -14,7 +14,9 @@ func layerCases() []Case {
 	out := append(normCases(), ropeCases()...)
 	out = append(out, gateCases()...)
 	out = append(out, mergeCases()...)
-	return append(out, argmaxCases()...)
+	out = append(out, argmaxCases()...)
+	out = append(out, softmaxCases()...)
+	return append(out, topKCases()...)
 }
 
 func normCases() []Case {

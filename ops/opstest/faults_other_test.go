@@ -65,6 +65,10 @@ func layerFaults() []fault {
 	changeAppend := func(f func(c *attn.AppendCall)) attn.Backend {
 		return &meddler{before: func(c attn.Call) { f(c.(*attn.AppendCall)) }}
 	}
+	softmax, topk := []string{"softmax"}, []string{"top_k"}
+	changeSoftmax := func(f func(c *attn.SoftmaxCall)) attn.Backend {
+		return &meddler{before: func(c attn.Call) { f(c.(*attn.SoftmaxCall)) }}
+	}
 	storing := func(f func(x float64) float64) attn.Backend {
 		return bent(faults{store: func(_ *attn.Tensor, _ int, x float64) float64 { return f(x) }})
 	}
@@ -154,6 +158,15 @@ func layerFaults() []fault {
 			_ = new(Reference).MergeLSE(&m)
 		}}},
 		{"argmax one off", []string{"argmax"}, placed("argmax", func(at int, _ attn.Call) int { return at + 1 })},
+		{"top_k one off", topk, placed("index", func(at int, _ attn.Call) int { return at + 1 })},
+		{"top_k in the order of columns", topk, skipping("descending order")},
+		{"top_k with equals the wrong way round", topk, skipping("the order of equals")},
+		{"top_k of -0 gives 0", topk, storing(func(x float64) float64 { return x + 0 })},
+		{"temperature ignored", softmax, changeSoftmax(func(c *attn.SoftmaxCall) { c.Temperature = 1 })},
+		{"logits times the temperature", softmax, changeSoftmax(func(c *attn.SoftmaxCall) { c.Temperature = 1 / c.Temperature })},
+		{"large logits clipped", softmax, skipping("the largest logit")},
+		{"equal shares where no token is allowed", softmax, skipping("a row without a token")},
+		{"probabilities in 16 bits", softmax, storing(func(x float64) float64 { return formats[attn.F16].round(x) })},
 		{"embedding row one off", []string{"embedding"}, &shiftedEmbedding{}},
 	}
 }

@@ -141,6 +141,11 @@ func (m *meddler) MergeLSE(c *attn.MergeLSECall) error {
 	return m.around(c, func() error { return m.Reference.MergeLSE(c) })
 }
 
+func (m *meddler) Softmax(c *attn.SoftmaxCall) error {
+	d := *c
+	return m.around(&d, func() error { return m.Reference.Softmax(&d) })
+}
+
 // careless takes bad values for good ones and does nothing.
 type careless struct{ Reference }
 

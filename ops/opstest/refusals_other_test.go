@@ -174,6 +174,21 @@ func otherRefusals() []refusalRow {
 		row("x strided", goodArgmax(), shape, "x", func(c *attn.ArgmaxCall) { c.X = strided(c.X) }),
 		row("out of int64", goodArgmax(), dtype, "out", func(c *attn.ArgmaxCall) { c.Out = attn.Of(attn.I64, 3) }),
 
+		row("logits of e4m3", goodSoftmax(), dtype, "logits", func(c *attn.SoftmaxCall) { c.Logits = attn.Of(attn.E4M3, 3, 64) }),
+		row("rows of nothing", goodSoftmax(), shape, "logits", func(c *attn.SoftmaxCall) { c.Logits = attn.Of(attn.F16, 3, 0) }),
+		row("logits strided", goodSoftmax(), shape, "logits", func(c *attn.SoftmaxCall) { c.Logits = strided(c.Logits) }),
+		row("temperature 0", goodSoftmax(), arg, "temperature", func(c *attn.SoftmaxCall) { c.Temperature = 0 }),
+		row("temperature NaN", goodSoftmax(), arg, "temperature", func(c *attn.SoftmaxCall) { c.Temperature = math.NaN() }),
+		row("out of float16", goodSoftmax(), dtype, "out", func(c *attn.SoftmaxCall) { c.Out = attn.Of(attn.F16, 3, 64) }),
+
+		row("logits of int32", goodTopK(), dtype, "logits", func(c *attn.TopKCall) { c.Logits = attn.Of(attn.I32, 3, 64) }),
+		row("logits of rank 1", goodTopK(), shape, "logits", func(c *attn.TopKCall) { c.Logits = attn.Of(attn.F32, 64) }),
+		row("k 0", goodTopK(), arg, "k", func(c *attn.TopKCall) { c.K = 0 }),
+		row("k 65 of 64", goodTopK(), arg, "k", func(c *attn.TopKCall) { c.K = 65 }),
+		row("values of another k", goodTopK(), shape, "values", func(c *attn.TopKCall) { c.Values = attn.Of(attn.F32, 3, 6) }),
+		row("values of float16", goodTopK(), dtype, "values", func(c *attn.TopKCall) { c.Values = attn.Of(attn.F16, 3, 5) }),
+		row("indices of int64", goodTopK(), dtype, "indices", func(c *attn.TopKCall) { c.Indices = attn.Of(attn.I64, 3, 5) }),
+
 		row("halves of two dtypes", goodMerge(), dtype, "out_b", func(c *attn.MergeLSECall) { c.OutB.DType = attn.BF16 }),
 		row("halves of two shapes", goodMerge(), shape, "out_b", func(c *attn.MergeLSECall) { c.OutB = attn.Of(attn.F16, 3, 4, 64) }),
 		row("lse of float16", goodMerge(), dtype, "lse_b", func(c *attn.MergeLSECall) { c.LSEB = attn.Of(attn.F16, 3, 8) }),

@@ -98,6 +98,12 @@ func goodEmbedding() *attn.EmbeddingCall {
 
 func goodArgmax() *attn.ArgmaxCall { return &attn.ArgmaxCall{X: attn.Of(attn.F16, 3, 64)} }
 
+func goodSoftmax() *attn.SoftmaxCall {
+	return &attn.SoftmaxCall{Logits: attn.Of(attn.F16, 3, 64), Temperature: 1}
+}
+
+func goodTopK() *attn.TopKCall { return &attn.TopKCall{Logits: attn.Of(attn.F16, 3, 64), K: 5} }
+
 func goodMerge() *attn.MergeLSECall {
 	o, l := attn.Of(attn.F16, 3, 8, 64), attn.Of(attn.F32, 3, 8)
 	return &attn.MergeLSECall{OutA: o, OutB: o, LSEA: l, LSEB: l}
@@ -165,7 +171,7 @@ func TestAccepted(t *testing.T) {
 	with := func(c *attn.DecodeCall, change func(*attn.DecodeCall)) *attn.DecodeCall { change(c); return c }
 	calls := []attn.Call{
 		goodDecode(), raggedDecode(), nvfp4Decode(), maskedDecode(), goodPrefill(), raggedPrefill(), e4m3Prefill(), goodAppend(), turningAppend(), goodNorm(), goodRoPE(),
-		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(), goodArgmax(),
+		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(), goodArgmax(), goodSoftmax(), goodTopK(),
 		with(maskedDecode(), func(c *attn.DecodeCall) { c.Backend = "xqa" }),
 		with(goodDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),
 		with(raggedDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),
