@@ -10,7 +10,7 @@ import (
 
 // header is a tensor over memory that has another header, for whoever asks for it. It is made once and given again for as long as
 // nobody has changed it: Gorgonia's machines reshape and transpose what they were given, and UnbindAllNonInputs empties it and puts it
-// into package tensor's pool, where it becomes somebody else's.
+// into package tensor's pool, where it becomes somebody else's. A view's is never given again, for it names the view's parent.
 type header struct {
 	tensor.Dense
 	// Shape and strides lie here while the header is as it was made. They are longer than what package tensor keeps in its pools, so
