@@ -19,13 +19,21 @@ DECODE = [(b, n, hq, hk, d, 16, {}) for (hq, hk, d) in [(32, 8, 128), (64, 8, 12
 DECODE_PEERS = dict(zip([f"b{b}_kv{n}_h{hq}/{hk}_d{d}_p{ps}_bf16" + "".join(f"_{k}{v}" for k, v in o.items()) for b, n, hq, hk, d, ps, o in DECODE],
                         [13.0, 22.6, 145.5, 30.9, 143.5, 84.7, 500.3, 508.4, 14.0, 23.5, 146.0, 31.0, 144.4, 84.5, 501.4, 513.0, 10.7, 16.9, 87.8, 19.4, 84.8, 53.6,
                          268.0, 278.2, 495.7, 307.0, 22.8, 22.2, 165.4, 1972.8]))
-PREFILL = [(b, n, n, 32, 8, 128, c, ps) for (b, n) in [(16, 1024), (4, 4096), (1, 16384)] for c in (True, False) for ps in (16, 0)] + [
-    (8, 512, 8192, 32, 8, 128, True, 16), (4, 4096, 4096, 32, 8, 64, True, 0), (4, 4096, 4096, 32, 8, 64, False, 0)]
-PREFILL_PEERS = dict(zip(["b16_q1024_kv1024_causal_p16", "b16_q1024_kv1024_causal_ragged", "b16_q1024_kv1024_full_p16", "b16_q1024_kv1024_full_ragged",
-                          "b4_q4096_kv4096_causal_p16", "b4_q4096_kv4096_causal_ragged", "b4_q4096_kv4096_full_p16", "b4_q4096_kv4096_full_ragged",
-                          "b1_q16384_kv16384_causal_p16", "b1_q16384_kv16384_causal_ragged", "b1_q16384_kv16384_full_p16", "b1_q16384_kv16384_full_ragged",
-                          "b8_q512_kv8192_causal_p16"],
-                         [385, 297, 612, 490, 1194, 890, 2168, 1730, 4244, 3535, 8570, 6848, 1073]))
+# batch, q len, kv len, q heads, kv heads, Dqk, Dvo, causal, page size or 0 for ragged keys; the better peer's µs, where it was recorded.
+PREFILL = [(16, 1024, 1024, 32, 8, 128, 128, True, 16, 385), (16, 1024, 1024, 32, 8, 128, 128, True, 0, 297),
+           (16, 1024, 1024, 32, 8, 128, 128, False, 16, 612), (16, 1024, 1024, 32, 8, 128, 128, False, 0, 490),
+           (4, 4096, 4096, 32, 8, 128, 128, True, 16, 1194), (4, 4096, 4096, 32, 8, 128, 128, True, 0, 890),
+           (4, 4096, 4096, 32, 8, 128, 128, False, 16, 2168), (4, 4096, 4096, 32, 8, 128, 128, False, 0, 1730),
+           (1, 16384, 16384, 32, 8, 128, 128, True, 16, 4244), (1, 16384, 16384, 32, 8, 128, 128, True, 0, 3535),
+           (1, 16384, 16384, 32, 8, 128, 128, False, 16, 8570), (1, 16384, 16384, 32, 8, 128, 128, False, 0, 6848),
+           (16, 1024, 1024, 128, 128, 192, 128, True, 0, 1586), (16, 1024, 1024, 128, 128, 192, 128, False, 0, 2475),
+           (4, 4096, 4096, 128, 128, 192, 128, True, 0, 4630), (4, 4096, 4096, 128, 128, 192, 128, False, 0, 8501),
+           (1, 16384, 16384, 128, 128, 192, 128, True, 0, 17136), (1, 16384, 16384, 128, 128, 192, 128, False, 0, 32590),
+           (8, 512, 8192, 32, 8, 128, 128, True, 16, 1073),
+           (4, 4096, 4096, 32, 8, 64, 64, True, 0, None), (4, 4096, 4096, 32, 8, 64, 64, False, 0, None),
+           (4, 4096, 4096, 16, 8, 256, 256, True, 0, 919), (4, 4096, 4096, 16, 8, 256, 256, False, 0, 1671),
+           (4, 4096, 4096, 16, 8, 256, 256, True, 16, None), (4, 4096, 4096, 16, 8, 192, 192, True, 0, None),
+           (4, 4096, 4096, 32, 8, 96, 96, True, 0, None)]
 
 
 def replay_us(fn):
@@ -120,13 +128,13 @@ def time_decode(dev, args):
 
 def time_prefill(dev, args, tma=False):
     import torch
-    for b, nq, nk, hq, hk, d, causal, ps in PREFILL:
-        name = f"b{b}_q{nq}_kv{nk}_h{hq}/{hk}_d{d}/{d}_{'causal' if causal else 'full'}_{'p%d' % ps if ps else 'ragged'}_bf16"
+    for b, nq, nk, hq, hk, d, dv, causal, ps, peer in PREFILL:
+        name = f"b{b}_q{nq}_kv{nk}_h{hq}/{hk}_d{d}/{dv}_{'causal' if causal else 'full'}_{'p%d' % ps if ps else 'ragged'}_bf16"
         if args.match not in name:
             continue
         torch.manual_seed(0)
         q = torch.randn(b * nq, hq, d, device="cuda", dtype=torch.bfloat16)
-        out = torch.full_like(q, float("nan"))
+        out = torch.full((b * nq, hq, dv), float("nan"), device="cuda", dtype=torch.bfloat16)
         ql, kl = (torch.full((b,), n, dtype=torch.int32, device="cuda") for n in (nq, nk))
         counters, fault = words(2), words(8)
         p = P["PrefillParams"]()
@@ -140,42 +148,45 @@ def time_prefill(dev, args, tma=False):
             p.k_token = p.v_token = d
             p.table_row, p.pages, p.page_size, p.max_pages = pages, b * pages, ps, pages
         else:
-            k, v = (torch.randn(b * nk, hk, d, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+            k, v = (torch.randn(b * nk, hk, n, device="cuda", dtype=torch.bfloat16) for n in (d, dv))
             p.k, p.v, p.kv_tokens = k.data_ptr(), v.data_ptr(), b * nk
-            p.k_token = p.v_token = hk * d
-            p.k_head = p.v_head = d
+            p.k_token, p.v_token = hk * d, hk * dv
+            p.k_head, p.v_head = d, dv
         p.q, p.q_lens, p.kv_lens, p.out, p.counters, p.fault = (x.data_ptr() for x in (q, ql, kl, out, counters, fault))
         p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = hq * d, d, b * nq, 1 / math.sqrt(d), b, hq, hk
         p.max_q_len, p.max_kv_len, p.causal = nq, nk, int(causal)
-        threads, shared, _, per_sm = launch_facts("PREFILL" + "_TMA" * tma, d, args.target)
-        symbol = f"prefill_h{d}_bf16{'_tma' * tma}_{args.target}"
+        dims = str(d) if d == dv else f"{d}x{dv}"
+        symbol = f"prefill_h{dims}_bf16{'_tma' * tma}_{args.target}"
+        if not dev.has(symbol):
+            continue
+        threads, shared, _, per_sm = launch_facts("PREFILL" + "_TMA" * tma, dims.upper(), args.target)
         if tma:
-            assert tma_maps(dev, p, BF16, d, d)
+            assert tma_maps(dev, p, BF16, d, dv)
         us = replay_us(launcher(dev, symbol, (per_sm * dev.sms,), threads, shared, p))
         worst = 0.0  # 64 rows each of the first and the last request, two heads
         for r in {0, b - 1}:
             if ps:
                 c = kv[table[r].long()].transpose(2, 3)
-                kk, vv = (c[:, i].reshape(-1, hk, d)[:nk].double() for i in (0, 1))
+                kk, vv = (c[:, i].reshape(-1, hk, d)[:nk] for i in (0, 1))
             else:
-                kk, vv = (x[r * nk : (r + 1) * nk].double() for x in (k, v))
+                kk, vv = (x[r * nk : (r + 1) * nk] for x in (k, v))
             rows = torch.linspace(0, nq - 1, 64, device="cuda").long()
             for h in (0, hq - 1):
-                sc = q[r * nq + rows, h].double() @ kk[:, h // (hq // hk)].T / math.sqrt(d)
+                sc = q[r * nq + rows, h].double() @ kk[:, h // (hq // hk)].double().T / math.sqrt(d)
                 if causal:
                     sc.masked_fill_(torch.arange(nk, device="cuda")[None] > (rows + nk - nq)[:, None], -math.inf)
-                want = sc.softmax(-1) @ vv[:, h // (hq // hk)]
+                want = sc.softmax(-1) @ vv[:, h // (hq // hk)].double()
                 err = (out[r * nq + rows, h].double() - want).abs().amax(-1) / want.abs().amax(-1)
                 worst = max(worst, float(err.max()) if not err.isnan().any() else math.inf)
         pairs = nq * nk - (nq * (nq - 1) // 2 if causal else 0)
-        flops = 4 * d * hq * b * pairs
+        flops = 2 * (d + dv) * hq * b * pairs
         line = dict(op="prefill", case=name, symbol=symbol, us=round(us, 1), tflops=round(flops / us / 1e6, 1), row_err=round(worst, 5))
-        peer = PREFILL_PEERS.get(name.split("_h")[0] + ("_causal_" if causal else "_full_") + (f"p{ps}" if ps else "ragged")) if d == 128 else None
         if peer:
             line.update(peer_us_recorded=peer, ratio_recorded=round(peer / us, 3))
         if worst > 0.012 or int(fault[0]) or int(counters.abs().max()):
             line["WRONG"] = f"error {worst}, fault {fault.tolist()}, counters {int(counters.abs().max())}"
         print(json.dumps(line), flush=True)
+        del q, out
         torch.cuda.empty_cache()
 
 
