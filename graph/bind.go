@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"unsafe"
 
@@ -233,10 +234,12 @@ func (m *Machine) accept(s int, v gorgonia.Value) error {
 // for (n). It never prints the value.
 func (m *Machine) check(s int, v gorgonia.Value, strict bool) error {
 	sl := &m.slots[s]
-	d, isDense := v.(*tensor.Dense)
+	_, isDense := v.(*tensor.Dense)
 	switch {
-	case v == nil, isDense && d == nil:
+	case v == nil, isNil(v):
 		return attn.Errorf(ops.ErrArgument, "machine", sl.name, "a value, by Let or bound to the node", "none")
+	case v.Dtype().Type == nil:
+		return attn.Errorf(ops.ErrArgument, "machine", sl.name, "a tensor made by tensor.New or NewTensor", "one without a dtype")
 	case !isDense && len(sl.shape) > 0:
 		return attn.Errorf(ops.ErrArgument, "machine", sl.name, "a *tensor.Dense", "a %T", v)
 	case v.Dtype() != sl.dtype:
@@ -245,4 +248,10 @@ func (m *Machine) check(s int, v gorgonia.Value, strict bool) error {
 		return attn.Errorf(ops.ErrShape, "machine", sl.name, fmt.Sprint(sl.shape), "%v", v.Shape())
 	}
 	return nil
+}
+
+// isNil tells a nil pointer inside a value, which is a value to Go.
+func isNil(v gorgonia.Value) bool {
+	p := reflect.ValueOf(v)
+	return p.Kind() == reflect.Pointer && p.IsNil()
 }

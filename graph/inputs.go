@@ -19,6 +19,9 @@ func Input(g *gorgonia.ExprGraph, name string, t *tensor.Dense) (*gorgonia.Node,
 	if t == nil {
 		return nil, attn.Errorf(ops.ErrArgument, "input", name, "a tensor", "nil")
 	}
+	if t.Dtype().Type == nil {
+		return nil, attn.Errorf(ops.ErrArgument, "input", name, "a tensor made by tensor.New or NewTensor", "one without a dtype")
+	}
 	for unique, i := name, 2; ; i++ {
 		if len(g.ByName(unique)) == 0 {
 			name = unique

@@ -385,6 +385,8 @@ func TestInputNamesAreUnique(t *testing.T) {
 	}
 	_, err := graph.Input(g, "none", nil)
 	wantError(t, err, ops.ErrArgument, "none", "nil")
+	_, err = graph.Input(g, "bare", new(tensor.Dense))
+	wantError(t, err, ops.ErrArgument, "bare", "without a dtype")
 	_, err = graph.Input(nil, "x", x)
 	wantError(t, err, ops.ErrArgument, "graph", "nil")
 }

@@ -157,7 +157,7 @@ func (m *Machine) runOnce() error {
 func (m *Machine) runSteps() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &ops.Error{Kind: ops.ErrArgument, Op: fmt.Sprint(m.steps[m.at].node.Op()), Got: fmt.Sprintf("a panic: %v\n%s", r, debug.Stack()), Want: "operands that it can run on"}
+			err = attn.Panicked(fmt.Sprint(m.steps[m.at].node.Op()), r, debug.Stack())
 		}
 	}()
 	for m.at = range m.steps {

@@ -78,6 +78,8 @@ func TestLetRefuses(t *testing.T) {
 	}{
 		{"nil", x, nil, ops.ErrArgument, []string{"input0", "none"}},
 		{"a nil tensor", x, (*tensor.Dense)(nil), ops.ErrArgument, []string{"input0", "none"}},
+		{"a nil scalar", scalar, (*gorgonia.F32)(nil), ops.ErrArgument, []string{"scalar", "none"}},
+		{"a tensor without a dtype", x, new(tensor.Dense), ops.ErrArgument, []string{"input0", "without a dtype"}},
 		{"too few rows", x, dense(tensor.Float32, 2, 16), ops.ErrShape, []string{"input0", "(3, 16)", "(2, 16)"}},
 		{"another rank", w, dense(tensor.Float32, 16, 1), ops.ErrShape, []string{"input1", "(16)", "(16, 1)"}},
 		{"another dtype", x, dense(tensor.Float64, 3, 16), ops.ErrDType, []string{"input0", "float32", "float64"}},

@@ -59,6 +59,9 @@ func BatchDecode(q *gorgonia.Node, kv KV[*gorgonia.Node], blockTables, seqLens *
 	b.may(s.workspace, field("workspace_buffer", func(c *C) *attn.Tensor { return &c.Workspace }))
 
 	b.output("out", s.out, func(c *C) *attn.Tensor { return &c.Out })
+	if s.out != nil {
+		b.in[len(b.in)-1].set = decodeOut
+	}
 	lse := func(c *C) attn.Tensor { return attn.Of(attn.F32, c.Query.Shape[0], c.Query.Shape[1]) }
 	b.optional("lse", s.lse, func(c *C) *attn.Tensor { return &c.LSE }, lse)
 	b.optional("lse", nil, func(c *C) *attn.Tensor { return &c.LSE2 }, lse)
@@ -66,6 +69,14 @@ func BatchDecode(q *gorgonia.Node, kv KV[*gorgonia.Node], blockTables, seqLens *
 		b.output("out", s.outScale, func(c *C) *attn.Tensor { return &c.OutScale })
 	}
 	return b.build()
+}
+
+// decodeOut takes a caller's buffer. One of bytes holds nvfp4, of which it is half: only who says so knows where the scales go.
+func decodeOut(c *attn.DecodeCall, t attn.Tensor) error {
+	if c.Out = t; t.DType == attn.U8 && c.OutDType != attn.U8 {
+		return attn.Errorf(ErrDType, c.Op(), "out", "the dtype of query, or uint8 with NVFP4's block scales and out_dtype", "%v", t.DType)
+	}
+	return nil
 }
 
 func decodeOperands[T Operand](kv KV[T]) ([]operand[attn.DecodeCall], error) {
@@ -118,6 +129,9 @@ func Decode(a DecodeArgs, opts ...Option) error {
 		d.need("out", a.OutScale, &c.OutScale)
 	} else {
 		d.may("out", a.OutScale, &c.OutScale)
+	}
+	if a.OutScale == nil {
+		d.check(decodeOut(&c, c.Out))
 	}
 	d.may("lse", a.LSE, &c.LSE)
 	d.may("lse", a.LSELog2, &c.LSE2)

@@ -22,6 +22,11 @@ func (d *direct) need(arg string, v *tensor.Dense, t *attn.Tensor) {
 		d.at.op = d.op
 		err = d.at.see(arg, v, t)
 	}
+	d.check(err)
+}
+
+// check keeps an error.
+func (d *direct) check(err error) {
 	if err != nil {
 		d.errs = append(d.errs, err)
 	}
@@ -39,9 +44,7 @@ func caches[C any](d *direct, vs []*tensor.Dense, in []operand[C], c *C) {
 	for i, v := range vs {
 		var t attn.Tensor
 		if d.need(in[i].name, v, &t); t.Valid() {
-			if err := in[i].set(c, t); err != nil {
-				d.errs = append(d.errs, err)
-			}
+			d.check(in[i].set(c, t))
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestDoRefusesValues(t *testing.T) {
 			for i, v := range values() {
 				dt, shape := v.Dtype(), v.Shape()
 				for what, bad := range map[string]gorgonia.Value{
-					"nil": nil, "a nil tensor": (*dense)(nil), "a scalar": gorgonia.NewF64(1), "float64": zeros(tensor.Float64, shape...), "a returned tensor": returned,
+					"nil": nil, "a nil tensor": (*dense)(nil), "a scalar": gorgonia.NewF64(1), "a nil scalar": (*gorgonia.F32)(nil), "float64": zeros(tensor.Float64, shape...), "a returned tensor": returned,
 					"a masked tensor": tensor.New(tensor.Of(dt), tensor.WithShape(shape...), tensor.WithMask(make([]bool, shape.TotalSize()))),
 				} {
 					vals := values()

@@ -276,6 +276,6 @@ func (o *op[C, P]) last(i int, h **header) *tensor.Dense {
 // recovered turns a panic into an error: Gorgonia runs ops in a goroutine of its own, where a panic ends the process.
 func recovered(name string, err *error) {
 	if r := recover(); r != nil {
-		*err = &Error{Kind: ErrArgument, Op: name, Got: fmt.Sprintf("a panic: %v\n%s", r, debug.Stack()), Want: "operands that it can run on"}
+		*err = attn.Panicked(name, r, debug.Stack())
 	}
 }

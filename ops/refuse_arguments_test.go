@@ -185,6 +185,11 @@ func TestConstructorsRefuseCombinations(t *testing.T) {
 	_, turnedInput := ops.RotatedQuery(kv)
 	_, turnedNothing := ops.RotatedQuery(ops.KV[*node]{})
 	_, turnedWithout := ops.RotatedQuery(appended)
+	bytes, q8, kv8 := input(g, 11, u8, 6, 4, 8), input(g, 12, e4m3, 6, 4, 16), ops.StackedKV(input(g, 13, e4m3, 5, 2, 2, 4, 16), ops.HND)
+	_, bytesOfE4M3 := ops.BatchDecode(q8, kv8, tables, lens, 0, ops.WithQLenPerReq(2), ops.WithOSFScale(1), ops.WithOut(bytes))
+	_, bytesOfPrefill := ops.BatchPrefill(q, ragged, 1, lens, lens, 4, 9, true, ops.WithOut(bytes))
+	bytesNow := ops.Decode(ops.DecodeArgs{Query: zeros(e4m3, 6, 4, 16), KV: ops.StackedKV(zeros(e4m3, 5, 2, 2, 4, 16), ops.HND), BlockTables: zeros(i32, 3, 4),
+		SeqLens: zeros(i32, 3), Out: zeros(u8, 6, 4, 8)}, ops.WithQLenPerReq(2), ops.WithOSFScale(1))
 	_, lseOfInput := ops.LSE(q)
 	_, lseOfNil := ops.LSE(nil)
 	good, err := ops.BatchDecode(q, kv, tables, lens, 0, ops.WithQLenPerReq(2))
@@ -211,6 +216,10 @@ func TestConstructorsRefuseCombinations(t *testing.T) {
 		{"xqa with cum_seq_lens_q", decode(ops.WithVarLenQueries(3, cum), ops.WithBackend("xqa")), "decode", "backend", ops.ErrUnsupported},
 		{"trtllm-gen with a mask", decode(ops.WithQLenPerReq(2), ops.WithMask(mask), ops.WithBackend("trtllm-gen")), "decode", "mask", ops.ErrUnsupported},
 		{"scale rows for a plain output", decode(ops.WithQLenPerReq(2), ops.WithFP4Out(q, input(g, 10, e4m3, 128, 4), 0)), "decode", "out_dtype", ops.ErrDType},
+		{"bytes for the output of float16", decode(ops.WithQLenPerReq(2), ops.WithOut(bytes)), "decode", "out", ops.ErrDType},
+		{"bytes for the output of float8, without scales", bytesOfE4M3, "decode", "out", ops.ErrDType},
+		{"bytes, now", bytesNow, "decode", "out", ops.ErrDType},
+		{"bytes for the output of prefill", bytesOfPrefill, "prefill", "out", ops.ErrDType},
 		{"ragged decode", raggedDecode, "decode", "kv_cache", ops.ErrShape},
 		{"no cache", noKV, "decode", "kv_cache", ops.ErrArgument},
 		{"tables with ragged", raggedTables, "prefill", "block_tables", ops.ErrShape},

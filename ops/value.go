@@ -20,10 +20,16 @@ func View(op, arg string, v gorgonia.Value) (attn.Tensor, error) {
 		}
 		return denseView(op, arg, v)
 	case *gorgonia.F32:
+		if v == nil {
+			break
+		}
 		t := attn.Of(attn.F32)
 		t.Ptr = unsafe.Pointer(v)
 		return t, nil
 	case *gorgonia.I32:
+		if v == nil {
+			break
+		}
 		t := attn.Of(attn.I32)
 		t.Ptr = unsafe.Pointer(v)
 		return t, nil

@@ -42,6 +42,11 @@ func Errorf(kind error, op, arg, want, got string, a ...any) *Error {
 	return &Error{Kind: kind, Op: op, Arg: arg, Got: fmt.Sprintf(got, a...), Want: want}
 }
 
+// Panicked is the error of an op in which v was a panic, with its stack.
+func Panicked(op string, v any, stack []byte) *Error {
+	return Errorf(ErrArgument, op, "", "operands that it can run on", "a panic: %v\n%s", v, stack)
+}
+
 // checker gathers every reason why a call is refused. Its methods allocate only when something is wrong.
 type checker struct {
 	op   string

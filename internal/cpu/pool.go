@@ -1,11 +1,12 @@
 package cpu
 
 import (
-	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gaze-ml/gaze/internal/attn"
 )
 
 // A task is a parallel loop: run does item i, in any order and beside other items, with memory of its own in s.
@@ -42,7 +43,7 @@ type pool struct {
 	done     atomic.Int32 // items finished
 	waiting  atomic.Bool  // the caller sleeps until finished has a token
 	closed   atomic.Bool
-	failed   atomic.Pointer[panicError]
+	failed   atomic.Pointer[attn.Error] // a panic inside a task: the process lives, the call fails
 	finished chan struct{}
 }
 
@@ -51,17 +52,6 @@ type worker struct {
 	wake    chan struct{}
 	scratch *scratch
 	_       [40]byte
-}
-
-// panicError is a panic inside a task. The process lives, the call fails.
-type panicError struct {
-	op    string
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string {
-	return fmt.Sprintf("gaze: %s: panic: %v\n%s", e.op, e.value, e.stack)
 }
 
 func newPool(threads int) *pool {
@@ -136,7 +126,7 @@ func (p *pool) share(op string, t task, n int, s *scratch) error {
 func alone(op string, t task, n int, s *scratch) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &panicError{op, v, debug.Stack()}
+			err = attn.Panicked(op, v, debug.Stack())
 		}
 	}()
 	for i := range n {
@@ -191,7 +181,7 @@ func (p *pool) claim(s *scratch) (end bool) {
 			return
 		}
 		if v := recover(); v != nil {
-			p.failed.CompareAndSwap(nil, &panicError{p.op, v, debug.Stack()})
+			p.failed.CompareAndSwap(nil, attn.Panicked(p.op, v, debug.Stack()))
 		}
 		n := p.n // the loop may be gone after the report
 		if p.done.Add(ran) == n && p.waiting.CompareAndSwap(true, false) {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gaze-ml/gaze/internal/attn"
 	"github.com/gaze-ml/gaze/internal/simd"
 )
 
@@ -83,7 +85,8 @@ func TestPoolPanicIsAnError(t *testing.T) {
 			c.reset(8)
 			c.panicAt, c.work = at, 20*time.Microsecond
 			err := p.do("decode", &c, 8, &s)
-			if err == nil || !strings.Contains(err.Error(), "decode: panic: item went wrong") {
+			var e *attn.Error
+			if !errors.As(err, &e) || e.Kind != attn.ErrArgument || e.Op != "decode" || !strings.Contains(e.Got, "panic: item went wrong") {
 				t.Fatalf("threads %d: got error %v, want the panic", threads, err)
 			}
 			c.reset(8)
