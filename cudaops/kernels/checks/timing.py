@@ -5,20 +5,29 @@ import numpy as np
 from .device import P, launch_facts
 from .layer import turns_of
 from .numbers import BF16
-from .prefill import tma_maps
+from .prefill import TYPES, tma_maps
 
 # Seconds read once, by megabytes: kernels read this fast at best on the H200 of peers/RESULTS.md, launch included.
 FLOOR = [(0, 4.2), (2, 6.9), (4, 7.3), (17, 10.3), (34, 14.6), (67, 22.8), (134, 39.2), (268, 71.5), (537, 134.4), (1074, 259.0), (2147, 500.2)]
 
-DECODE = [(b, n, hq, hk, d, 16, {}) for (hq, hk, d) in [(32, 8, 128), (64, 8, 128), (64, 8, 64)]
+# The cases of bench_peers.py. batch, keys, q heads, KV heads, head dim, page size, type of K and V, then any of ragged, window, q_len.
+DECODE = [(b, n, hq, hk, d, 16, "bf16", {}) for (hq, hk, d) in [(32, 8, 128), (64, 8, 128), (64, 8, 64)]
           for (b, n) in [(1, 1024), (1, 8192), (1, 131072), (16, 1024), (16, 8192), (64, 1024), (64, 8192), (256, 2048)]] + [
-    (64, 8192, 32, 8, 128, 64, {}), (64, 8192, 32, 8, 128, 16, {"ragged": True}), (64, 8192, 64, 8, 64, 16, {"window": 127}),
-    (64, 128, 64, 8, 64, 16, {}), (16, 8192, 64, 8, 128, 16, {"q_len": 4}), (1024, 512, 32, 32, 128, 16, {}),
-    (64, 2048, 9, 3, 64, 16, {}), (64, 2048, 40, 8, 128, 16, {})]
+    (64, 8192, 32, 8, 128, 64, "bf16", {}), (64, 8192, 32, 8, 128, 16, "fp8", {}), (64, 8192, 32, 8, 128, 64, "fp8", {}), (16, 8192, 64, 8, 128, 16, "fp8", {}),
+    (64, 8192, 32, 8, 128, 16, "bf16", {"ragged": True}), (64, 8192, 64, 8, 64, 16, "bf16", {"window": 127}), (64, 128, 64, 8, 64, 16, "bf16", {}),
+    (16, 8192, 64, 8, 128, 16, "bf16", {"q_len": 4}), (1024, 512, 32, 32, 128, 16, "bf16", {}), (64, 4096, 8, 4, 256, 16, "bf16", {}),
+    (64, 2048, 9, 3, 64, 16, "bf16", {}), (64, 2048, 40, 8, 128, 16, "bf16", {})]
+
+
+def decode_name(b, n, hq, hk, d, ps, dt, opt):
+    return f"b{b}_kv{n}_h{hq}/{hk}_d{d}_p{ps}_{dt}" + "".join(f"_{k}{v}" for k, v in opt.items())
+
+
 # The better FlashInfer path on 2026-11-29 (peers/RESULTS.md), for orientation: ratios that count come from one run.
-DECODE_PEERS = dict(zip([f"b{b}_kv{n}_h{hq}/{hk}_d{d}_p{ps}_bf16" + "".join(f"_{k}{v}" for k, v in o.items()) for b, n, hq, hk, d, ps, o in DECODE],
+DECODE_PEERS = dict(zip((decode_name(*c) for c in DECODE),
                         [13.0, 22.6, 145.5, 30.9, 143.5, 84.7, 500.3, 508.4, 14.0, 23.5, 146.0, 31.0, 144.4, 84.5, 501.4, 513.0, 10.7, 16.9, 87.8, 19.4, 84.8, 53.6,
-                         268.0, 278.2, 495.7, 307.0, 22.8, 22.2, 165.4, 1972.8]))
+                         268.0, 278.2, 495.7, 320.8, 311.6, 99.8, 307.0, 22.8, 22.2, 165.4, 1972.8, 262.4]))
+
 # batch, q len, kv len, q heads, kv heads, Dqk, Dvo, causal, page size or 0 for ragged keys; the better peer's µs, where it was recorded.
 PREFILL = [(16, 1024, 1024, 32, 8, 128, 128, True, 16, 385), (16, 1024, 1024, 32, 8, 128, 128, True, 0, 297),
            (16, 1024, 1024, 32, 8, 128, 128, False, 16, 612), (16, 1024, 1024, 32, 8, 128, 128, False, 0, 490),
@@ -50,6 +59,18 @@ def replay_us(fn):
     return tt.do_bench(lambda: g.replay(), warmup=20, rep=120, return_mode="median") * 1e3
 
 
+def back_to_back_us(fn, reps=30):
+    """Mean of calls enqueued one behind the other, L2 warm: the only way in which FlashAttention-3's wheel is timed."""
+    import time, torch
+    fn()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(reps):
+        fn()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / reps * 1e6
+
+
 def floor_us(nbytes):
     return float(np.interp(nbytes / 1e6, [m for m, _ in FLOOR], [t for _, t in FLOOR])) if nbytes < 2147e6 else nbytes / 2147e6 * 500.2
 
@@ -67,8 +88,8 @@ def words(*shape):
 def time_decode(dev, args):
     import torch
     for case in DECODE:
-        b, n, hq, hk, d, ps, opt = case
-        name = f"b{b}_kv{n}_h{hq}/{hk}_d{d}_p{ps}_bf16" + "".join(f"_{k}{v}" for k, v in opt.items())
+        b, n, hq, hk, d, ps, dt, opt = case
+        name, fp8 = decode_name(*case), dt == "fp8"
         if args.match not in name:
             continue
         gen = torch.Generator().manual_seed(0)
@@ -77,23 +98,27 @@ def time_decode(dev, args):
         lens = torch.randint(1, n + 1, (b,), generator=gen, dtype=torch.int32) if "ragged" in opt else torch.full((b,), n, dtype=torch.int32)
         kv = torch.randn(b * pages, 2, hk, ps, d, device="cuda", dtype=torch.bfloat16)
         q = torch.randn(b * L, hq, d, device="cuda", dtype=torch.bfloat16)
+        if fp8:
+            kv = kv.to(torch.float8_e4m3fn)
         table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
         out = torch.full_like(q, float("nan"))
         read = lens.clamp(max=w + 1) if w >= 0 else lens
-        nbytes = 2 * int(read.sum()) * hk * d * 2 + 2 * q.numel() * 2
+        size = kv.element_size()
+        nbytes = 2 * int(read.sum()) * hk * d * size + 2 * q.numel() * 2
         dl = lens.cuda()
-        threads, shared, most, per_sm = launch_facts("DECODE", d, args.target)
+        threads, shared, most, per_sm = launch_facts("DECODE" + "_E4M3" * fp8, d, args.target)
         rows = next((r for r in (8, 16, 32) if r >= min(hq // hk * L, most)), most)
         grid = (args.blocks or per_sm) * dev.sms
         ws, counters, fault = torch.full((2 * grid * rows * (d + 2),), float("nan"), device="cuda"), words(grid), words(8)
         p = P["DecodeParams"]()
-        p.q, p.k, p.v = q.data_ptr(), kv.data_ptr(), kv.data_ptr() + hk * ps * d * 2
+        p.q, p.k, p.v = q.data_ptr(), kv.data_ptr(), kv.data_ptr() + hk * ps * d * size
+        p.q_type = TYPES["bf16"] if fp8 else 0
         p.block_tables, p.seq_lens, p.out, p.workspace, p.counters, p.fault = (x.data_ptr() for x in (table, dl, out, ws, counters, fault))
         p.q_token, p.q_head, p.k_page, p.k_head, p.k_token = hq * d, d, 2 * hk * ps * d, ps * d, d
         p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hk * ps * d, ps * d, d, pages, b * L, b * pages
         p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, b, hq, hk, L, L
         p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = ps, pages, n, w, rows
-        symbol = f"decode_h{d}_bf16_kvbf16_{args.target}"
+        symbol = f"decode_h{d}_{'kve4m3' if fp8 else 'bf16_kvbf16'}_{args.target}"
         best = {}
         for m in args.min_units:
             p.min_units = m
@@ -101,7 +126,7 @@ def time_decode(dev, args):
         worst = 0.0  # against float64 on the first and the last request
         for r in {0, b - 1}:
             s = int(lens[r])
-            c = kv[table[r, : -(-s // ps)].long()].transpose(2, 3).flatten(0, 0)  # [pages, 2, P, Hkv, D]
+            c = kv.view(torch.uint8)[table[r, : -(-s // ps)].long()].view(kv.dtype).transpose(2, 3)  # [pages, 2, P, Hkv, D]
             kk, vv = (c[:, i].reshape(-1, hk, d)[:s].double() for i in (0, 1))
             qq = q[r * L : (r + 1) * L].double().view(L, hk, hq // hk, d)
             sc = torch.einsum("lhgd,shd->lhgs", qq, kk) / math.sqrt(d)
@@ -162,7 +187,8 @@ def time_prefill(dev, args, tma=False):
         threads, shared, _, per_sm = launch_facts("PREFILL" + "_TMA" * tma, dims.upper(), args.target)
         if tma:
             assert tma_maps(dev, p, BF16, d, dv)
-        us = replay_us(launcher(dev, symbol, (per_sm * dev.sms,), threads, shared, p))
+        launch = launcher(dev, symbol, (per_sm * dev.sms,), threads, shared, p)
+        us, in_a_row = replay_us(launch), back_to_back_us(launch)
         worst = 0.0  # 64 rows each of the first and the last request, two heads
         for r in {0, b - 1}:
             if ps:
@@ -180,7 +206,7 @@ def time_prefill(dev, args, tma=False):
                 worst = max(worst, float(err.max()) if not err.isnan().any() else math.inf)
         pairs = nq * nk - (nq * (nq - 1) // 2 if causal else 0)
         flops = 2 * (d + dv) * hq * b * pairs
-        line = dict(op="prefill", case=name, symbol=symbol, us=round(us, 1), tflops=round(flops / us / 1e6, 1), row_err=round(worst, 5))
+        line = dict(op="prefill", case=name, symbol=symbol, us=round(us, 1), tflops=round(flops / us / 1e6, 1), back_to_back_us=round(in_a_row, 1), row_err=round(worst, 5))
         if peer:
             line.update(peer_us_recorded=peer, ratio_recorded=round(peer / us, 3))
         if worst > 0.012 or int(fault[0]) or int(counters.abs().max()):
