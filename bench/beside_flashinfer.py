@@ -38,11 +38,9 @@ class Refused(Exception):
 def prepare(a, folder, peer, right):
     """Draws calls, lets the peer and the oracle answer, and writes them down for ours, until there are enough."""
     dropped, refusals, ready = set(), collections.Counter(), []
-    rng = random.Random(a.seed)
-    sizes = random.Random(a.seed + 1)
     kept = lambda kind: a.only in f"{kind[0]} {kind[1]}"
     dropped.update(k for k in cases.kinds() if not kept(k) or (a.skip and a.skip in f"{k[0]} {k[1]}"))
-    for name, kind, c in cases.cases(rng, dropped, a.size << (2 * (sizes.random() < 0.1))):
+    for name, kind, c in cases.cases(random.Random(a.seed), dropped, a.size):
         if len(ready) == a.cases:
             break
         x = Inputs(c)

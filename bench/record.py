@@ -5,7 +5,9 @@
 
 ours: what cudaops/kernels/check.py prints, and Go benchmarks (once each, without -count); peers: a line a case and peer with op, case, peer and us, graph_us or both. Lines that are
 neither are passed over; a line of ours that is WRONG, or a case timed twice, ends the run. A case without a peer is recorded without one.
-Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol.
+Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol. A peer with back_to_back_us alone is held
+against ours timed so; where that is the better peer, the line's us is that time too. Cases that one side alone
+has are named on stderr.
 """
 import argparse, datetime, json, re, subprocess, sys
 from pathlib import Path
@@ -29,19 +31,21 @@ def lines(path):
             yield x
 
 
-def fastest(peers):
-    """The fastest peer of each (op, case), with its best time."""
+def fastest(peers, *times):
+    """The fastest peer of each (op, case), with the best of those times."""
     best = {}
     for x in peers:
-        times = [x[k] for k in ("us", "graph_us") if isinstance(x.get(k), (int, float)) and x[k] > 0]
-        if "peer" in x and "error" not in x and times:
+        taken = [x[k] for k in times if isinstance(x.get(k), (int, float)) and x[k] > 0]
+        if "peer" in x and "error" not in x and taken:
             key = x["op"], x["case"]
-            best[key] = min(best.get(key, (float("inf"), "")), (min(times), x["peer"]))
+            best[key] = min(best.get(key, (float("inf"), "")), (min(taken), x["peer"]))
     return best
 
 
 def join(ours, peers, facts):
-    best, seen, out = fastest(peers), set(), []
+    peers = list(peers)
+    best, seen, out = fastest(peers, "us", "graph_us"), set(), []
+    in_a_row = fastest((x for x in peers if "us" not in x), "back_to_back_us")
     for x in ours:
         if "us" not in x or "case" not in x:
             continue
@@ -52,15 +56,28 @@ def join(ours, peers, facts):
             raise ValueError(f"{key} was timed twice")
         seen.add(key)
         line = {k: x[k] for k in ("op", "case", "symbol", "us", "tbps", "tflops") if x.get(k) is not None}
-        if key[:2] in best:
-            us, line["peer"] = best[key[:2]]
-            line["peer_us"], line["ratio"] = us, round(us / x["us"], 3)
+        pairs = [(us / x["us"], us, peer, None) for us, peer in [best[key[:2]]] * (key[:2] in best)]
+        if key[:2] in in_a_row and x.get("back_to_back_us"):
+            us, peer = in_a_row[key[:2]]
+            pairs.append((us / x["back_to_back_us"], us, peer, x["back_to_back_us"]))
+        if pairs:  # the better peer counts
+            ratio, line["peer_us"], line["peer"], own = min(pairs, key=lambda p: p[0])
+            if own:
+                line.update({k: round(line[k] * x["us"] / own, 3) for k in ("tbps", "tflops") if k in line}, us=own, timing="back to back")
+            line["ratio"] = round(ratio, 3)
         if x.get("floor_us") is not None:
             line["floor_us"] = x["floor_us"]
         out.append(line | facts)
     if not out:
         raise ValueError("no times of ours")
     return out
+
+
+def lonely(joined, peers):
+    """What one side alone has timed, of decode and prefill."""
+    mine, theirs = {(x["op"], x["case"]) for x in joined}, {(x["op"], x["case"]) for x in peers if "peer" in x}
+    out = [f"{op} {case}: no time of ours" for op, case in sorted(theirs - mine)]
+    return out + [f"{x['op']} {x['case']}: no peer" for x in joined if "peer" not in x and x["op"] in ("decode", "prefill")]
 
 
 def said(*command):
@@ -84,11 +101,15 @@ def main():
     missing = [k for k, v in facts.items() if not v]
     if missing:
         sys.exit(f"record.py: give --{', --'.join(missing)}: this machine does not say")
+    ours, peers = list(lines(a.ours)), list(lines(a.peers))
     try:
-        for x in join(lines(a.ours), lines(a.peers), facts):
-            print(json.dumps(x))
+        joined = join(ours, peers, facts)
     except ValueError as e:
         sys.exit(f"record.py: {e}")
+    for x in joined:
+        print(json.dumps(x))
+    for text in lonely(joined, peers):
+        print(f"record.py: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,21 @@ class Join(unittest.TestCase):
         self.assertEqual(a, dict(op="decode", case="a", symbol="s", us=20.0, tbps=3.0, peer="fast", peer_us=15.0, ratio=0.75, floor_us=9.0) | FACTS)
         self.assertEqual(b, dict(op="decode", case="b", symbol="s", us=10.0) | FACTS)
 
+    def test_back_to_back(self):
+        """A peer that is timed in a row alone is held against ours in a row, and counts where it is the better one."""
+        ours = [dict(op="prefill", case=c, us=100.0, back_to_back_us=80.0, tflops=400.0) for c in "ab"] + [dict(op="prefill", case="c", us=100.0, tflops=400.0)]
+        peers = [dict(op="prefill", case=c, peer="event", us=90.0, back_to_back_us=10.0) for c in "abc"] + [
+            dict(op="prefill", case=c, peer="row", back_to_back_us=us) for c, us in (("a", 60.0), ("b", 76.0), ("c", 1.0))]
+        a, b, c = record.join(ours, peers, {})
+        self.assertEqual(a, dict(op="prefill", case="a", us=80.0, tflops=500.0, timing="back to back", peer="row", peer_us=60.0, ratio=0.75))
+        self.assertEqual(b, dict(op="prefill", case="b", us=100.0, tflops=400.0, peer="event", peer_us=90.0, ratio=0.9))
+        self.assertEqual(c["peer"], "event")
+
+    def test_lonely(self):
+        joined = record.join(self.ours, self.peers + [dict(op="decode", case="z", peer="p", error="no")], FACTS)
+        self.assertEqual(record.lonely(joined, self.peers + [dict(op="decode", case="z", peer="p", error="no")]),
+                         ["decode z: no time of ours", "prefill b: no time of ours", "decode b: no peer"])
+
     def test_go(self):
         with tempfile.NamedTemporaryFile("w") as f:
             f.write("goos: linux\nBenchmarkDo/driver=none/op=decode-16  \t 300000\t 401.5 ns/op\t 304 B/op\nPASS\n" + '{"op": "decode", "us": 1}\n')

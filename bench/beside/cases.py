@@ -146,11 +146,12 @@ def name(i, c):
 
 
 def cases(rng, dropped=(), size=1 << 20):
-    """Calls without end: every kind comes once before any comes twice, in a new order each time. dropped may grow meanwhile."""
+    """Calls without end: every kind comes once before any comes twice, in a new order each time. A tenth are of four times the size. dropped
+    may grow meanwhile."""
     i = 0
     while left := [k for k in kinds() if k not in dropped]:
         rng.shuffle(left)
         for kind in left:
             if kind not in dropped:
-                yield name(i, c := draw(rng, kind, size)), kind, c
+                yield name(i, c := draw(rng, kind, size * rng.choice((1,) * 9 + (4,)))), kind, c
                 i += 1
