@@ -3,11 +3,11 @@
 
     record.py --ours ours.jsonl --peers peers.jsonl [--device NAME --driver VERSION --commit HASH --command TEXT]
 
-ours: what cudaops/kernels/check.py prints, and Go benchmarks (once each, without -count); peers: a line a case and peer with op, case, peer and us, graph_us or both. Lines that are
-neither are passed over; a line of ours that is WRONG, or a case timed twice, ends the run. A case without a peer is recorded without one.
-Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol. A peer with back_to_back_us alone is held
-against ours timed so; where that is the better peer, the line's us is that time too. Cases that one side alone
-has are named on stderr.
+ours: what cudaops/kernels/check.py prints, and Go benchmarks (once each, without -count); peers: a line a case and peer with op, case, peer and
+us, graph_us or both. Lines that are neither are passed over; a line of ours that is WRONG, or a case timed twice, ends the run. A case without a peer is
+recorded without one. Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol. A peer with
+back_to_back_us alone is held against ours timed so; where that is the better peer, the line's us is that time too. Cases that one side alone has are
+named on stderr.
 """
 import argparse, datetime, json, re, subprocess, sys
 from pathlib import Path
@@ -56,13 +56,16 @@ def join(ours, peers, facts):
             raise ValueError(f"{key} was timed twice")
         seen.add(key)
         line = {k: x[k] for k in ("op", "case", "symbol", "us", "tbps", "tflops") if x.get(k) is not None}
-        pairs = [(us / x["us"], us, peer, None) for us, peer in [best[key[:2]]] * (key[:2] in best)]
+        pairs = []  # ratio, the peer's time and name, ours beside it
+        if key[:2] in best:
+            us, peer = best[key[:2]]
+            pairs.append((us / x["us"], us, peer, x["us"]))
         if key[:2] in in_a_row and x.get("back_to_back_us"):
             us, peer = in_a_row[key[:2]]
             pairs.append((us / x["back_to_back_us"], us, peer, x["back_to_back_us"]))
         if pairs:  # the better peer counts
             ratio, line["peer_us"], line["peer"], own = min(pairs, key=lambda p: p[0])
-            if own:
+            if own != x["us"]:
                 line.update({k: round(line[k] * x["us"] / own, 3) for k in ("tbps", "tflops") if k in line}, us=own, timing="back to back")
             line["ratio"] = round(ratio, 3)
         if x.get("floor_us") is not None:
