@@ -7,7 +7,7 @@ ours: what cudaops/kernels/check.py prints, and Go benchmarks (once each, withou
 us, graph_us or both. Lines that are neither are passed over; a line of ours that is WRONG, or a case timed twice, ends the run. A case without a peer is
 recorded without one. Of several kernels for a case (prefill with and without bulk copies) each is a line, named by its symbol. A peer with
 back_to_back_us alone is held against ours timed so; where that is the better peer, the line's us is that time too. Cases that one side alone has are
-named on stderr.
+named on stderr. Floors are those of this run where the peers' lines have them (--ops limit).
 """
 import argparse, datetime, json, re, subprocess, sys
 from pathlib import Path
@@ -42,8 +42,24 @@ def fastest(peers, *times):
     return best
 
 
+def floor(peers):
+    """µs that reading so many MB once takes, by what bench_peers.py --ops limit measured in this run; None where it did not."""
+    points = sorted((float(m[1]), x["us"]) for x in peers if x.get("op") == "limit" and (m := re.fullmatch(r"read (\d+) MB once", x.get("case", ""))))
+    if not points:
+        return None
+
+    def us(mb):
+        for (m0, t0), (m1, t1) in zip(points, points[1:]):
+            if m0 <= mb <= m1:
+                return t0 + (t1 - t0) * (mb - m0) / (m1 - m0)
+        return points[0][1] if mb < points[0][0] else points[-1][1] * mb / points[-1][0]
+
+    return us
+
+
 def join(ours, peers, facts):
     peers = list(peers)
+    read = floor(peers)
     best, seen, out = fastest(peers, "us", "graph_us"), set(), []
     in_a_row = fastest((x for x in peers if "us" not in x), "back_to_back_us")
     for x in ours:
@@ -69,7 +85,7 @@ def join(ours, peers, facts):
                 line.update({k: round(line[k] * x["us"] / own, 3) for k in ("tbps", "tflops") if k in line}, us=own, timing="back to back")
             line["ratio"] = round(ratio, 3)
         if x.get("floor_us") is not None:
-            line["floor_us"] = x["floor_us"]
+            line["floor_us"] = round(read(x["tbps"] * x["us"]), 1) if read and "tbps" in x else x["floor_us"]
         out.append(line | facts)
     if not out:
         raise ValueError("no times of ours")

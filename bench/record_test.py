@@ -29,6 +29,13 @@ class Join(unittest.TestCase):
         self.assertEqual(b, dict(op="prefill", case="b", us=100.0, tflops=400.0, peer="event", peer_us=90.0, ratio=0.9))
         self.assertEqual(c["peer"], "event")
 
+    def test_floor(self):
+        limits = [dict(op="limit", case=f"read {mb} MB once", us=us) for mb, us in ((100, 30.0), (20, 10.0), (200, 60.0))]
+        at = record.floor(limits + [dict(op="limit", case="copy 4 GiB", us=1.0)])
+        self.assertEqual([at(mb) for mb in (1, 20, 60, 150, 200, 400)], [10, 10, 20, 45, 60, 120])
+        self.assertIsNone(record.floor(self.peers))
+        self.assertEqual(record.join(self.ours, self.peers + limits, {})[0]["floor_us"], 20.0)  # 60 MB in 20 µs
+
     def test_lonely(self):
         joined = record.join(self.ours, self.peers + [dict(op="decode", case="z", peer="p", error="no")], FACTS)
         self.assertEqual(record.lonely(joined, self.peers + [dict(op="decode", case="z", peer="p", error="no")]),
