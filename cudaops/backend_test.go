@@ -74,7 +74,9 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 	emb := &attn.EmbeddingCall{IDs: app.Requests, Weight: table, Out: x}
 	merge := &attn.MergeLSECall{OutA: d.Query, OutB: d.Query, LSEA: d.LSE, LSEB: d.LSE, Out: d.Out, LSE: d.LSE}
 	argmax := &attn.ArgmaxCall{X: x, Out: int32s(t, rt, []int{2}, 0, 0)}
-	for _, c := range []attn.Call{&app, pre, norm, rope, lin, silu, emb, merge, argmax} {
+	softmax := &attn.SoftmaxCall{Logits: x, Temperature: 1, Out: device(t, rt, attn.F32, 2, 512)}
+	topK := &attn.TopKCall{Logits: x, K: 3, Values: device(t, rt, attn.F32, 2, 3), Indices: int32s(t, rt, []int{2, 3}, 0, 0, 0, 0, 0, 0)}
+	for _, c := range []attn.Call{&app, pre, norm, rope, lin, silu, emb, merge, argmax, softmax, topK} {
 		must(t, c.Infer())
 	}
 	return map[string]func() error{
@@ -83,6 +85,8 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 		"silu_mul": func() error { return b.SiLUMul(silu) }, "embedding": func() error { return b.Embedding(emb) },
 		"merge_lse": func() error { return b.MergeLSE(merge) },
 		"argmax":    func() error { return b.Argmax(argmax) },
+		"softmax":   func() error { return b.Softmax(softmax) },
+		"top_k":     func() error { return b.TopK(topK) },
 		"write":     func() error { return rt.Write(app.Positions.Ptr, positionBytes) },
 		"copy":      func() error { return rt.Copy(res.Ptr, x.Ptr, 1024) },
 	}

@@ -30,6 +30,10 @@ func (rt *Runtime) decide(c attn.Call) (*kernel, []error) {
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.Gate.DType}, "gate")
 	case *attn.ArgmaxCall:
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType}, "x")
+	case *attn.SoftmaxCall:
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.Logits.DType}, "logits")
+	case *attn.TopKCall:
+		return rt.decideTopK(c)
 	case *attn.EmbeddingCall:
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.Weight.DType, B: c.Out.DType}, "weight and out_dtype")
 	case *attn.LinearCall:

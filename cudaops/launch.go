@@ -20,6 +20,8 @@ type frame struct {
 	silu      siluMulParams
 	embedding embeddingParams
 	argmax    argmaxParams
+	softmax   softmaxParams
+	topK      topKParams
 	merge     mergeLSEParams
 	linear    linearParams
 	matmul    matMulParams

@@ -96,6 +96,20 @@ type argmaxParams struct {
 	XRow, Rows, Columns int64
 }
 
+type softmaxParams struct {
+	Logits, Out              driver.Addr
+	LogitsRow, Rows, Columns int64
+	Scale                    float32
+	_                        uint32
+}
+
+type topKParams struct {
+	Logits, Values, Indices  driver.Addr
+	LogitsRow, Rows, Columns int64
+	K                        int32
+	_                        uint32
+}
+
 type mergeLSEParams struct {
 	OutA, OutB, LSEA, LSEB, Out, LSE                   driver.Addr
 	AToken, AHead, BToken, BHead, LSEAToken, LSEBToken int64

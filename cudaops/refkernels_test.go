@@ -55,7 +55,7 @@ func refBodies() error {
 	}
 	bodies := map[string]func(k *kernel, v view, l *fakecuda.Launch) error{
 		"decode": refDecode, "prefill": refPrefill, "append_kv": refAppend, "rope": refRoPE, "rms_norm": refNorm, "silu_mul": refSiLU,
-		"embedding": refEmbedding, "merge_lse": refMerge, "linear": refLinear, "argmax": refArgmax,
+		"embedding": refEmbedding, "merge_lse": refMerge, "linear": refLinear, "argmax": refArgmax, "softmax": refSoftmax, "top_k": refTopK,
 	}
 	for _, k := range ks {
 		if body := bodies[k.Op]; body != nil {
@@ -284,4 +284,18 @@ func refArgmax(k *kernel, v view, l *fakecuda.Launch) error {
 	p := fakecuda.As[argmaxParams](l)
 	n, width := int(p.Rows), int(p.Columns)
 	return run(&attn.ArgmaxCall{X: v.strided(p.X, k.A, []int{n, width}, p.XRow, 1), Out: v.packed(p.Out, attn.I32, n)})
+}
+
+func refSoftmax(k *kernel, v view, l *fakecuda.Launch) error {
+	p := fakecuda.As[softmaxParams](l)
+	n, width := int(p.Rows), int(p.Columns)
+	return run(&attn.SoftmaxCall{Logits: v.strided(p.Logits, k.A, []int{n, width}, p.LogitsRow, 1), Temperature: math.Log2E / float64(p.Scale),
+		Out: v.packed(p.Out, attn.F32, n, width)})
+}
+
+func refTopK(k *kernel, v view, l *fakecuda.Launch) error {
+	p := fakecuda.As[topKParams](l)
+	n, width := int(p.Rows), int(p.Columns)
+	return run(&attn.TopKCall{Logits: v.strided(p.Logits, k.A, []int{n, width}, p.LogitsRow, 1), K: int(p.K),
+		Values: v.packed(p.Values, attn.F32, n, int(p.K)), Indices: v.packed(p.Indices, attn.I32, n, int(p.K))})
 }

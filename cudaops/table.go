@@ -102,6 +102,8 @@ func rows(target string, shapes map[string][4]int) []*kernel {
 		row(key{Op: "silu_mul", A: dt}, threads, "silu_mul_%s", n)
 		row(key{Op: "merge_lse", A: dt}, threads, "merge_lse_%s", n)
 		row(key{Op: "argmax", A: dt}, 1024, "argmax_%s", n)
+		row(key{Op: "softmax", A: dt}, 1024, "softmax_%s", n)
+		row(key{Op: "top_k", A: dt}, 1024, "topk_%s", n)
 		row(key{Op: "linear", A: dt, B: dt, Variant: small}, threads, "gemv_%s", n)
 		row(key{Op: "linear", A: dt, B: dt}, 128, "gemm_%s", n)
 		for _, other := range floats {

@@ -4,7 +4,7 @@
     check.py --emu LIB.so [--only PART]                 correctness on a CPU (emu/build.sh makes LIB.so)
     check.py --cubins DIR [--only PART] [--no-time]     correctness on the GPU, then the cases of the peers' benchmark
 
-PART: decode, prefill, prefill_tma, layer, linear, engine (comma-separated). --match TEXT runs the cases whose name has it. One JSON line
+PART: decode, prefill, prefill_tma, layer, sampling, linear, engine (comma-separated). --match TEXT runs the cases whose name has it. One JSON line
 per timed case, a summary line per part, exit status 1 when anything is wrong. It needs Python, NumPy and a driver; for timing PyTorch
 with Triton. Everything a kernel must not touch is poisoned: NaN in unused page slots, in pages no table names and in outputs before the call,
 absurd ids in unused table entries, guard bytes around every buffer.
@@ -12,7 +12,7 @@ absurd ids in unused table entries, guard bytes around every buffer.
 import argparse, json, sys, time
 import numpy as np
 
-from checks import decode, engine, layer, prefill, timing
+from checks import decode, engine, layer, prefill, sampling, timing
 from checks.buffers import Failure
 from checks.device import Cuda, Emu
 
@@ -43,6 +43,7 @@ PARTS = {
     "prefill": (prefill.prefill_cases, prefill.prefill_case, timing.time_prefill),
     "prefill_tma": (prefill.prefill_tma_cases, prefill.prefill_case, lambda dev, args: timing.time_prefill(dev, args, True)),
     "layer": (layer.layer_cases, layer.layer_case, timing.time_layer),
+    "sampling": (sampling.sampling_cases, sampling.sampling_case, timing.time_sampling),
     "linear": (engine.linear_cases, engine.linear_case, timing.time_linear),
     "engine": (engine.engine_cases, engine.engine_case, None),
 }

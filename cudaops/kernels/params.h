@@ -280,6 +280,31 @@ typedef struct {
   int64_t columns;  // V ≥ 1
 } ArgmaxParams;
 
+// softmax_{dtype}: probabilities of each row of logits. A row of nothing but -inf gives 0, NaN or +inf make their row NaN. out may be logits
+// in f32. Grid: any; 1024 threads.
+typedef struct {
+  const void *logits;  // [T,V]
+  float *out;          // [T,V]
+  int64_t logits_row;  // stride
+  int64_t rows;        // T
+  int64_t columns;     // V ≥ 1
+  float scale;         // log2(e)/temperature, a normal number
+  uint32_t reserved;
+} SoftmaxParams;
+
+// topk_{dtype}: the k largest elements of each row in descending order, and their columns; of equals the lower column first; NaN counts as
+// less than everything. Grid: any; 1024 threads.
+typedef struct {
+  const void *logits;  // [T,V]
+  float *values;       // [T,k]
+  int32_t *indices;    // [T,k]
+  int64_t logits_row;  // stride
+  int64_t rows;        // T
+  int64_t columns;     // V, 1 to 2³¹-1
+  int32_t k;           // 1 to V and 1024
+  uint32_t reserved;
+} TopKParams;
+
 // merge_lse_{dtype}: attention over two disjoint sets of keys from their outputs and natural-log LSEs. Grid: any; 256 threads.
 typedef struct {
   const void *out_a;    // [T,H,D]

@@ -152,39 +152,45 @@ def time_decode(dev, args):
 
 
 def time_prefill(dev, args, tma=False):
+    """bf16, and e4m3 with a bf16 output where there is a kernel for it."""
     import torch
-    for b, nq, nk, hq, hk, d, dv, causal, ps, peer in PREFILL:
-        name = f"b{b}_q{nq}_kv{nk}_h{hq}/{hk}_d{d}/{dv}_{'causal' if causal else 'full'}_{'p%d' % ps if ps else 'ragged'}_bf16"
-        if args.match not in name:
+    for (b, nq, nk, hq, hk, d, dv, causal, ps, peer), kind in [(c, k) for k in ("bf16", "e4m3") for c in PREFILL]:
+        name = f"b{b}_q{nq}_kv{nk}_h{hq}/{hk}_d{d}/{dv}_{'causal' if causal else 'full'}_{'p%d' % ps if ps else 'ragged'}_{kind}"
+        dims = str(d) if d == dv else f"{d}x{dv}"
+        symbol = f"prefill_h{dims}_{kind}{'_tma' * tma}_{args.target}"
+        if args.match not in name or not dev.has(symbol):
             continue
         torch.manual_seed(0)
-        q = torch.randn(b * nq, hq, d, device="cuda", dtype=torch.bfloat16)
+        e4m3 = kind == "e4m3"
+        size, dt = (1, torch.float8_e4m3fn) if e4m3 else (2, torch.bfloat16)
+        normal = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16).to(dt)
+        q = normal(b * nq, hq, d)
         out = torch.full((b * nq, hq, dv), float("nan"), device="cuda", dtype=torch.bfloat16)
         ql, kl = (torch.full((b,), n, dtype=torch.int32, device="cuda") for n in (nq, nk))
         counters, fault = words(2), words(8)
         p = P["PrefillParams"]()
         if ps:
             pages = -(-nk // ps)
-            kv = torch.randn(b * pages, 2, hk, ps, d, device="cuda", dtype=torch.bfloat16)
+            kv = normal(b * pages, 2, hk, ps, d)
             table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
-            p.k, p.v, p.block_tables = kv.data_ptr(), kv.data_ptr() + hk * ps * d * 2, table.data_ptr()
+            p.k, p.v, p.block_tables = kv.data_ptr(), kv.data_ptr() + hk * ps * d * size, table.data_ptr()
             p.k_page = p.v_page = 2 * hk * ps * d
             p.k_head = p.v_head = ps * d
             p.k_token = p.v_token = d
             p.table_row, p.pages, p.page_size, p.max_pages = pages, b * pages, ps, pages
         else:
-            k, v = (torch.randn(b * nk, hk, n, device="cuda", dtype=torch.bfloat16) for n in (d, dv))
+            k, v = (normal(b * nk, hk, n) for n in (d, dv))
             p.k, p.v, p.kv_tokens = k.data_ptr(), v.data_ptr(), b * nk
             p.k_token, p.v_token = hk * d, hk * dv
             p.k_head, p.v_head = d, dv
         p.q, p.q_lens, p.kv_lens, p.out, p.counters, p.fault = (x.data_ptr() for x in (q, ql, kl, out, counters, fault))
         p.q_token, p.q_head, p.tokens, p.scale, p.batch, p.q_heads, p.kv_heads = hq * d, d, b * nq, 1 / math.sqrt(d), b, hq, hk
         p.max_q_len, p.max_kv_len, p.causal = nq, nk, int(causal)
-        dims = str(d) if d == dv else f"{d}x{dv}"
-        symbol = f"prefill_h{dims}_bf16{'_tma' * tma}_{args.target}"
-        if not dev.has(symbol):
-            continue
-        threads, shared, _, per_sm = launch_facts("PREFILL" + "_TMA" * tma, dims.upper(), args.target)
+        if e4m3:
+            one = torch.ones(1, device="cuda")
+            p.q_scale = p.k_scale = p.v_scale = one.data_ptr()
+            p.out_type = TYPES["bf16"]
+        threads, shared, _, per_sm = launch_facts("PREFILL" + "_E4M3" * e4m3 + "_TMA" * tma, dims.upper(), args.target)
         if tma:
             assert tma_maps(dev, p, BF16, d, dv)
         launch = launcher(dev, symbol, (per_sm * dev.sms,), threads, shared, p)
@@ -192,13 +198,13 @@ def time_prefill(dev, args, tma=False):
         worst = 0.0  # 64 rows each of the first and the last request, two heads
         for r in {0, b - 1}:
             if ps:
-                c = kv[table[r].long()].transpose(2, 3)
+                c = kv.view(torch.int8 if e4m3 else dt)[table[r].long()].view(dt).transpose(2, 3)
                 kk, vv = (c[:, i].reshape(-1, hk, d)[:nk] for i in (0, 1))
             else:
                 kk, vv = (x[r * nk : (r + 1) * nk] for x in (k, v))
             rows = torch.linspace(0, nq - 1, 64, device="cuda").long()
             for h in (0, hq - 1):
-                sc = q[r * nq + rows, h].double() @ kk[:, h // (hq // hk)].double().T / math.sqrt(d)
+                sc = q[r * nq : (r + 1) * nq, h].double()[rows] @ kk[:, h // (hq // hk)].double().T / math.sqrt(d)
                 if causal:
                     sc.masked_fill_(torch.arange(nk, device="cuda")[None] > (rows + nk - nq)[:, None], -math.inf)
                 want = sc.softmax(-1) @ vv[:, h // (hq // hk)].double()
@@ -207,7 +213,7 @@ def time_prefill(dev, args, tma=False):
         pairs = nq * nk - (nq * (nq - 1) // 2 if causal else 0)
         flops = 2 * (d + dv) * hq * b * pairs
         line = dict(op="prefill", case=name, symbol=symbol, us=round(us, 1), tflops=round(flops / us / 1e6, 1), back_to_back_us=round(in_a_row, 1), row_err=round(worst, 5))
-        if peer:
+        if peer and not e4m3:
             line.update(peer_us_recorded=peer, ratio_recorded=round(peer / us, 3))
         if worst > 0.012 or int(fault[0]) or int(counters.abs().max()):
             line["WRONG"] = f"error {worst}, fault {fault.tolist()}, counters {int(counters.abs().max())}"
@@ -257,6 +263,28 @@ def time_layer(dev, args):
     p4.x, p4.out, p4.x_row, p4.rows, p4.columns = logits.data_ptr(), ids.data_ptr(), 128256, 1, 128256
     sym = f"argmax_bf16_{args.target}"
     show("t1_v128256", sym, replay_us(launcher(dev, sym, (1,), 1024, 0, p4)), 2 * 128256)
+
+
+def time_sampling(dev, args):
+    """Softmax and top-k over a vocabulary of 128256, beside PyTorch's."""
+    import torch
+    V = 128256
+    for T in (1, 64):
+        x, probs = 4 * torch.randn(T, V, device="cuda", dtype=torch.bfloat16), torch.empty(T, V, device="cuda")
+
+        def show(case, symbol, params, peer, nbytes):
+            us = replay_us(launcher(dev, symbol, (T,), 1024, 0, params))
+            print(json.dumps(dict(op=symbol.split("_")[0], case=f"t{T}_v{V}{case}", symbol=symbol, us=round(us, 2), torch_us=round(replay_us(peer), 2),
+                                  floor_us=round(floor_us(nbytes), 1))), flush=True)
+
+        p = P["SoftmaxParams"]()
+        p.logits, p.out, p.logits_row, p.rows, p.columns, p.scale = x.data_ptr(), probs.data_ptr(), V, T, V, 1 / math.log(2)
+        show("", f"softmax_bf16_{args.target}", p, lambda: torch.softmax(x, -1, dtype=torch.float32), 6 * T * V)
+        for k in (1, 40, 1024):
+            values, indices = torch.empty(T, k, device="cuda"), torch.empty(T, k, dtype=torch.int32, device="cuda")
+            p = P["TopKParams"]()
+            p.logits, p.values, p.indices, p.logits_row, p.rows, p.columns, p.k = x.data_ptr(), values.data_ptr(), indices.data_ptr(), V, T, V, k
+            show(f"_k{k}", f"topk_bf16_{args.target}", p, lambda: torch.topk(x, k), 2 * T * V)
 
 
 def time_linear(dev, args):
