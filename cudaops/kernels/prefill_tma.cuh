@@ -103,61 +103,61 @@ struct PrefillTma {
 
   // ---- the warp that copies K and V ----
 
-  // K of a block is copied before V of the block above it: that is the order in which consumers want them.
+  // K of a block is copied before V of the block above it: that is the order in which consumers want them. A lane copies the box of
+  // {64 elements, box_rows tokens} that starts at its own token of the block, in one or more columns. Blocks follow each other so fast that
+  // their pages are found without division.
   __device__ __forceinline__ void copy_tiles() {
     if (lane == 0) {
       prefetch_map(p.k_map);
       prefetch_map(p.v_map);
     }
+    const bool paged = p.block_tables != nullptr;
+    const int boxes = S::kKeys / p.box_rows, at = lane % boxes * p.box_rows, column = lane / boxes, columns = 32 / boxes;
+    const int pages_down = paged ? S::kKeys / p.page_size : 0, rows_down = paged ? S::kKeys % p.page_size : S::kKeys;
     Count kv;
     for (Count n;; n.n++) {
       barrier_wait(bar(kTileFull, n.stage()), n.parity());
       const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
-      const int b = x.b, head = x.head, keys = x.keys;
-      const int64_t key0 = x.key0;
+      const int head = x.head, keys = x.keys;
+      const int32_t *const table = p.block_tables + x.b * p.table_row;
       const Extent e = extent(x);
+      const uint32_t token = (uint32_t)(e.blocks - 1) * S::kKeys + at;
+      int entry = paged ? token / p.page_size : 0, row = paged ? token % p.page_size : (int)(x.key0 + token);
       barrier_arrive(bar(kTileEmpty, n.stage()));
-      int page = fetch_page(b, keys, e.blocks - 1), above = 0;
+      // A page that is none is copied as it is: that yields 0 outside the tensor.
+      auto page_of = [&](int block) { return paged && block >= 0 && at < keys - block * S::kKeys ? table[entry] : 0; };
+      int page = page_of(e.blocks - 1), page_above = 0, row_above = 0;
       for (int block = e.blocks - 1; block >= -1; block--, kv.n++) {
-        const int this_page = page;
-        page = fetch_page(b, keys, block - 1);
+        const int this_page = page, this_row = row;
+        entry -= pages_down, row -= rows_down;
+        if (paged && row < 0) entry--, row += p.page_size;
+        page = page_of(block - 1);
         if (block >= 0) {
-          barrier_wait(bar(kKeyEmpty, kv.stage()), kv.parity() ^ 1);
-          copy_block<S::kColumnsQK>(S::kKey + kv.stage() * S::kKeyBytes, p.k_map, bar(kKeyFull, kv.stage()), block, keys, key0, head, this_page);
+          const int stage = kv.stage();
+          barrier_wait(bar(kKeyEmpty, stage), kv.parity() ^ 1);
+          copy_block<S::kColumnsQK>(S::kKey + stage * S::kKeyBytes, p.k_map, bar(kKeyFull, stage), keys - block * S::kKeys, at, column, columns, this_row, head, this_page);
         }
         if (block + 1 < e.blocks) {
-          const Count now = kv + -1;
-          barrier_wait(bar(kValueEmpty, now.stage()), now.parity() ^ 1);
-          copy_block<S::kColumnsVO>(S::kValue + now.stage() * S::kValueBytes, p.v_map, bar(e.special(block + 1) ? kValueRaw : kValueFull, now.stage()), block + 1, keys,
-                                    key0, head, above);
+          const Count above = kv + -1;
+          const int stage = above.stage();
+          barrier_wait(bar(kValueEmpty, stage), above.parity() ^ 1);
+          copy_block<S::kColumnsVO>(S::kValue + stage * S::kValueBytes, p.v_map, bar(e.special(block + 1) ? kValueRaw : kValueFull, stage),
+                                    keys - (block + 1) * S::kKeys, at, column, columns, row_above, head, page_above);
         }
-        above = this_page;
+        page_above = this_page, row_above = this_row;
       }
       kv.n--;
     }
   }
 
-  // Lane i copies box i, of which there are so many in a block: {64 elements, box_rows tokens}, token by token, column by column.
-  __device__ __forceinline__ int boxes() const { return S::kKeys / p.box_rows; }
-
-  // fetch_page reads the page of this lane's box of a block. A page that is none is given as it is: the copy yields 0 outside the tensor.
-  __device__ __forceinline__ int fetch_page(int b, int keys, int block) const {
-    if (p.block_tables == nullptr || block < 0) return 0;
-    const int at = lane % boxes() * p.box_rows;
-    if (at >= keys - block * S::kKeys) return 0;
-    return p.block_tables[b * p.table_row + (block * S::kKeys + at) / p.page_size];
-  }
-
+  // copy_block copies boxes of which a key exists, of `keys` from the block's first on.
   template <int Columns>
-  __device__ __forceinline__ void copy_block(int dst, const uint64_t *map, uint32_t full, int block, int keys, int64_t key0, int head, int page) const {
-    const int rows = p.box_rows, live = (min(S::kKeys, keys - block * S::kKeys) + rows - 1) / rows;  // boxes that hold keys
-    if (lane == 0) barrier_expect(full, live * rows * 128 * Columns);
+  __device__ __forceinline__ void copy_block(int dst, const uint64_t *map, uint32_t full, int keys, int at, int column, int columns, int row, int head, int page) const {
+    if (lane == 0) barrier_expect(full, (keys >= S::kKeys ? S::kKeys : (keys + p.box_rows - 1) / p.box_rows * p.box_rows) * 128 * Columns);
     __syncwarp();
-    const int box = lane % boxes(), each = 32 / boxes(), token = block * S::kKeys + box * rows;  // each: lanes that share a box's columns
-    const int at = p.block_tables == nullptr ? (int)(key0 + token) : token % p.page_size;
-    if (box < live && lane < each * boxes())
-      for (int c = lane / boxes(); c < Columns; c += each) copy_box(shared_address(smem + dst) + c * S::kKeyColumn + box * rows * 128, map, full, c * 64, at, head, page);
+    if (at < keys && column < columns)
+      for (int c = column; c < Columns; c += columns) copy_box(shared_address(smem + dst) + c * S::kKeyColumn + at * 128, map, full, c * 64, row, head, page);
   }
 
   // ---- the warps that help ----
