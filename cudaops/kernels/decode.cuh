@@ -62,12 +62,12 @@ struct Decode {
   const DecodeParams &p;
   uint8_t *const smem;
   const int tid, lane, warp, g, t;
-  const int group;       // G
-  const int page_shift;  // page_size is 1 << page_shift, or -1
+  const int group;  // G
+  const Divider by_group, by_page;
 
   __device__ __forceinline__ Decode(const DecodeParams &p, uint8_t *smem)
       : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), g(lane / 4), t(lane % 4), group(p.q_heads / p.kv_heads),
-        page_shift((p.page_size & (p.page_size - 1)) == 0 ? 31 - __clz(p.page_size) : -1) {}
+        by_group(group), by_page(p.page_size) {}
 
   __device__ __forceinline__ PlanShared &shared_plan() const { return *reinterpret_cast<PlanShared *>(smem + S::kPlan); }
   // The load side's place, one a warp; and three for the block: the segment at hand, the next, and the one after.
@@ -81,7 +81,7 @@ struct Decode {
 
   // ---- loading ----
 
-  int left;              // units of this block from this warp's next one on; ≤ 0: none
+  int left;              // units of this block from the warp's next one to load on; ≤ 0: none
   int pages;             // lane i: the page of that unit's token i, or, where pages hold whole 16 tokens, of the i-th 16 of this warp's units since turn 0
   int turn;              // which of those is next
   int load_stage;
@@ -97,7 +97,7 @@ struct Decode {
     if (whole() ? left <= ahead : left <= 0 || lane >= kUnit) return;
     const int64_t token = (int64_t)(c.r.first + c.unit) * kUnit + (whole() ? ahead * kUnit + lane % kParts * 16 : lane);
     if (token >= c.r.keys) return;
-    pages = p.block_tables[c.b * p.table_row + (page_shift >= 0 ? (int)token >> page_shift : (int)token / p.page_size)];
+    pages = p.block_tables[c.b * p.table_row + by_page((int)token)];
   }
 
   // load starts the copies of the next unit into the next stage, always as one group.
@@ -107,7 +107,7 @@ struct Decode {
     bad_stages &= ~(1u << stage);
     if (left > 0) {
       Cursor &c = load_cursor();
-      const int token0 = (c.r.first + c.unit) * kUnit, from = c.unit;
+      const int token0 = (c.r.first + c.unit) * kUnit;
       const int low = low_of(c.r) - token0, high = c.r.keys - token0;  // of the unit's tokens these are looked at
       const int mine = whole() ? (lane - turn * kParts) * 16 : lane;    // the token whose page this lane holds
       const bool used = mine >= 0 && mine < kUnit && mine < high && mine + (whole() ? 15 : 0) >= low;
@@ -127,20 +127,28 @@ struct Decode {
           copy_part(ring + (kUnit + 16 * i) * R::kBytes, v + page * p.v_page + slot * p.v_token, p.v_token);
         }
       } else {
-        copy_rows(ring, k, p.k_page, p.k_token, token0, aligned, skip ? 0 : low, skip ? 0 : high);
-        copy_rows(ring + kUnit * R::kBytes, v, p.v_page, p.v_token, token0, aligned, skip ? 0 : low, skip ? 0 : high);
+#pragma unroll 1
+        for (int i = 0; i < 2; i++)
+          copy_rows(ring + i * kUnit * R::kBytes, i ? v : k, i ? p.v_page : p.k_page, i ? p.v_token : p.k_token, token0, aligned, skip ? 0 : low, skip ? 0 : high);
       }
-      left -= S::kWarps;
-      __syncwarp();
-      if (lane == 0 && left > 0) c.template advance<kUnit>(p, group, S::kWarps);
-      __syncwarp();
-      if (!whole() || ++turn == 32 / kParts || c.unit != from + S::kWarps) fetch_pages();  // the last: another segment
     }
     cp_commit();
   }
 
+  // next moves the load side on by n units.
+  __device__ __forceinline__ void next(int n) {
+    left -= n;
+    if (left <= 0) return;
+    Cursor &c = load_cursor();
+    const int to = c.unit + n;
+    __syncwarp();
+    if (lane == 0) c.template advance<kUnit>(p, group, n);
+    __syncwarp();
+    if (!whole() || ++turn >= 32 / kParts || c.unit != to) fetch_pages();  // the last: another segment
+  }
+
   // slot_of is a token's place in its page.
-  __device__ __forceinline__ int slot_of(int token) const { return page_shift >= 0 ? token & (p.page_size - 1) : token % p.page_size; }
+  __device__ __forceinline__ int slot_of(int token) const { return token - by_page(token) * p.page_size; }
 
   // copy_part copies 16 rows at an even distance, the usual case.
   __device__ __forceinline__ void copy_part(uint32_t dst, const T *src, int64_t token_stride) const {
@@ -225,6 +233,7 @@ struct Decode {
   int keys, rows;          // S_b, L_b
   int row0;                // the tile's first row
   int query0, query1;      // query rows of the tile's first and last existing row
+  int head0;               // and the first's head of the group
   int valid;               // rows of the tile that exist
   const uint16_t *masks;   // of the request, or null
 
@@ -233,8 +242,9 @@ struct Decode {
     rows = c.r.rows;
     row0 = c.tile * kRows;
     valid = min(kRows, rows * group - row0);
-    query0 = row0 / group;
-    query1 = (row0 + valid - 1) / group;
+    query0 = by_group(row0);
+    head0 = row0 - query0 * group;
+    query1 = query_of(valid - 1);
     masks = p.mask == nullptr || rows == 1 ? nullptr : p.mask + (int64_t)c.b * p.q_len * (2 * ((p.q_len + 31) / 32));
     if constexpr (kQueryInRegisters) {
 #pragma unroll
@@ -250,6 +260,9 @@ struct Decode {
         for (int i = 0; i < 4; i++) acc[k][n][i] = 0;
     }
   }
+
+  // query_of is the query row of a row of the tile.
+  __device__ __forceinline__ int query_of(int row) const { return query0 + by_group(head0 + row); }
 
   // visible tells whether query row i sees a token.
   __device__ __forceinline__ bool visible(int i, int token) const {
@@ -333,17 +346,19 @@ struct Decode {
     const bool edge = token0 > keys - rows + (masks != nullptr ? 0 : query0 + 1) - 16 * kGroups ||
                       (p.window_left >= 0 && token0 < (int64_t)keys - rows + query1 - p.window_left);
     if (edge) {
+      uint32_t hidden = 0;  // bit 4·column + 2·group + half
+#pragma unroll 1
+      for (int x = 0; x < 8 * Tiles; x++) {
+        const int token = token0 + g + 8 * (x & 3);
+        if ((x & 3) < 2 * kGroups && !visible(query_of(x / 8 * 8 + 2 * t + (x >> 2 & 1)), token)) hidden |= 1u << x;
+      }
 #pragma unroll
       for (int n = 0; n < Tiles; n++)
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-          const int i = (row0 + n * 8 + 2 * t + c) / group;
+        for (int i = 0; i < 4; i++)
 #pragma unroll
-          for (int u = 0; u < kGroups; u++) {
-            if (!visible(i, token0 + 16 * u + g)) s[u][n][c] = -GAZE_INF;
-            if (!visible(i, token0 + 16 * u + g + 8)) s[u][n][2 + c] = -GAZE_INF;
-          }
-        }
+          for (int u = 0; u < kGroups; u++)
+            if (hidden >> (8 * n + 4 * (i & 1) + 2 * u + i / 2) & 1) s[u][n][i] = -GAZE_INF;
     }
 
     bool grew = false;
@@ -405,16 +420,19 @@ struct Decode {
             const int token = token0 + 16 * u + 2 * t + 8 * half;
             see[u][half] = (visible(i, token) ? 0xffffu : 0) | (visible(i, token + 1) ? 0xffff0000u : 0);
           }
-        product<true>(v, pt, see, i);
+        uint32_t own = 0;
+#pragma unroll
+        for (int n = 0; n < 2 * Tiles; n++) own |= (query_of(n / 2 * 8 + 2 * t + n % 2) == i ? 1u : 0) << n;
+        product<true>(v, pt, see, own);
       }
     } else {
       product<false>(v, pt, see, 0);
     }
   }
 
-  // product adds V^T·P^T; with One over the tokens in `see` and to the rows of query row i only.
+  // product adds V^T·P^T; with One over the tokens in `see` and to the columns in `own` only.
   template <bool One>
-  __device__ __forceinline__ void product(uint32_t v, const uint32_t (&pt)[kGroups][Tiles][2], const uint32_t (&see)[kGroups][2], int i) {
+  __device__ __forceinline__ void product(uint32_t v, const uint32_t (&pt)[kGroups][Tiles][2], const uint32_t (&see)[kGroups][2], uint32_t own) {
 #pragma unroll
     for (int k0 = 0; k0 < kSteps; k0 += kReads) {
       uint32_t a[kWiden ? 2 : 1][4];
@@ -433,8 +451,8 @@ struct Decode {
           float d[4] = {acc[k][n][0], acc[k][n][1], acc[k][n][2], acc[k][n][3]};
 #pragma unroll
           for (int u = 0; u < kGroups; u++) mma16816<M>(One ? d : acc[k][n], a[kGroups == 2 ? u : x], pt[u][n][0], pt[u][n][1]);
-          if (One && (row0 + n * 8 + 2 * t) / group == i) acc[k][n][0] = d[0], acc[k][n][2] = d[2];
-          if (One && (row0 + n * 8 + 2 * t + 1) / group == i) acc[k][n][1] = d[1], acc[k][n][3] = d[3];
+          if (One && (own >> (2 * n) & 1)) acc[k][n][0] = d[0], acc[k][n][2] = d[2];
+          if (One && (own >> (2 * n + 1) & 1)) acc[k][n][1] = d[1], acc[k][n][3] = d[3];
         }
       }
     }
@@ -451,8 +469,8 @@ struct Decode {
   // finish writes four dims of a row from its sum over all keys, its maximum and its denominator, which is < 0 for a bad request. All
   // lanes call it, those that are not `live` for nothing.
   __device__ __forceinline__ void finish(const Cursor &c, int row, int d, float4 o, float top, float sum, bool live) const {
-    const int r = row0 + row, h = c.head * group + r % group;
-    const int64_t token = c.r.row0 + r / group;
+    const int i = by_group(head0 + row), h = c.head * group + head0 + row - i * group;
+    const int64_t token = c.r.row0 + query0 + i;
     float lse2 = -GAZE_INF, top2 = 0;
     bool empty = sum < 0;
     if (!empty) {
@@ -487,8 +505,11 @@ struct Decode {
     }
   }
 
-  // end_segment adds up the warps and writes the segment's rows, or its partial sums to `part`.
-  __device__ __forceinline__ void end_segment(const Cursor &c, bool bad, float *part) {
+  // end_segment adds up the warps and writes the segment's rows; or, where it is cut between blocks, its partial sums, and merges those
+  // of all if it comes last. `here` units of the segment were this block's, from its done-th on.
+  __device__ __forceinline__ void end_segment(const Cursor &c, bool bad, int done, int here) {
+    const bool cut = here < c.r.units;
+    float *const part = cut ? p.workspace + (int64_t)(2 * blockIdx.x + (done > 0)) * kPartial : nullptr;
 #pragma unroll
     for (int n = 0; n < Tiles; n++)
 #pragma unroll
@@ -547,13 +568,19 @@ struct Decode {
           sum += x.y * weight(x.x, top, scale);
         }
         if (spoilt) sum = -1;
-        if (part == nullptr) {
+        if (!cut) {
           finish(c, row, d0 + d, o, top, sum, live);
         } else if (live) {
           __stcg(reinterpret_cast<float4 *>(part + row * D + d0 + d), o);
           if (d0 + d == 0) __stcg(reinterpret_cast<float2 *>(part + kRows * D) + row, make_float2(top, sum));
         }
       }
+    }
+    if (cut) {
+      const Plan plan = shared_plan().plan;
+      const int64_t begin = shared_plan().begin + done - c.unit;  // of the segment
+      const int first = plan.owner(begin), parts = plan.owner(begin + c.r.units - 1) - first + 1;
+      if (last_to_arrive(first, parts)) merge(c, first, parts, 2 * first + (plan.begin_of(first) != begin));
     }
   }
 
@@ -625,61 +652,60 @@ struct Decode {
     const int count = make_plan<S::kThreads, kUnit>(p, group, p.min_units > 0 ? p.min_units : S::kWarps, shared_plan());
     if (count == 0) return;
 
-    left = count - warp;
+    left = count;
     bad_stages = 0;
     load_stage = 0;
-    if (lane == 0) {
-      load_cursor() = shared_plan().at;
-      if (left > 0) load_cursor().template advance<kUnit>(p, group, warp);
-    }
-    __syncwarp();
-    fetch_pages();
-#pragma unroll 1
-    for (int i = 0; i < S::kStages; i++) load();
+    turn = 32;
+    if (lane == 0) load_cursor() = shared_plan().at;
+    if (tid == 0) cursor(0) = shared_plan().at;
     Query q;
-    q.fetch(p, shared_plan().at, group);
-    store_query(q);
-    if (tid == 0) {
-      cursor(0) = cursor(1) = shared_plan().at;
-      cursor(1).template advance<kUnit>(p, group, min(cursor(0).r.units - cursor(0).unit, count));
-    }
-    __syncthreads();
+    q.fetch(p, shared_plan().at, by_group);
+    __syncwarp();
 
-    int done = 0, stage = 0, mine = warp, at = 0;  // units of the block done, this warp's stage and next unit, the segment's cursor
+    // The block has done `done` units before the segment at hand, which has `here`; `mine` is this warp's next one to work on and lies in
+    // `stage`. It owes one load for every unit, and at first as many as there are stages, after it has moved to its first unit.
+    int done = 0, here = 0, token0 = 0, mine = warp, stage = 0, at = 0, owed = S::kStages + 1;
+    bool bad = false;
 #pragma unroll 1
-    while (done < count) {
-      const Cursor &c = cursor(at);
-      const int here = min(c.r.units - c.unit, count - done), token0 = (c.r.first + c.unit - done) * kUnit;
-      const bool more = done + here < count;
-      begin_segment(c);
-      if (more) q.fetch(p, cursor(at == 2 ? 0 : at + 1), group);
-      bool bad = c.r.bad;
-#pragma unroll 1
-      for (; mine < done + here; mine += S::kWarps) {
-        cp_wait<S::kStages - 1>();
-        __syncwarp();
-        bad |= (bad_stages >> stage & 1) != 0;
-        unit(smem + S::kRing + (warp * S::kStages + stage) * S::kUnitBytes, token0 + mine * kUnit);
-        __syncwarp();
-        load();
-        stage = stage + 1 == S::kStages ? 0 : stage + 1;
+    for (;;) {
+      if (owed > 0) {
+        if (owed <= S::kStages) load();
+        next(owed > S::kStages ? warp : S::kWarps);
+        if (--owed > 0) continue;
       }
-      if (more && tid == 0) {  // the cursor after the next: nobody looks at its place now
-        const Cursor &next = cursor(at == 2 ? 0 : at + 1);
-        Cursor &then = cursor(at == 0 ? 2 : at - 1);
-        then = next;
-        if (done + here + next.r.units < count) then.template advance<kUnit>(p, group, next.r.units);
+      if (mine >= done + here) {  // from one segment to the next, whose cursor is `at`
+        const int after = at == 2 ? 0 : at + 1, begin = done + here;
+        if (tid == 0 && begin < count) {  // the cursor after that: nobody looks at its place now
+          const int units = cursor(at).r.units - cursor(at).unit;
+          if (begin + units < count) {
+            cursor(after) = cursor(at);
+            cursor(after).template advance<kUnit>(p, group, units);
+          }
+        }
+        if (here > 0) {
+          end_segment(cursor(at == 0 ? 2 : at - 1), bad, done, here);
+          done = begin;
+          if (done == count) return;
+        }
+        store_query(q);
+        __syncthreads();
+        const Cursor &c = cursor(at);
+        here = min(c.r.units - c.unit, count - done);
+        token0 = (c.r.first + c.unit - done) * kUnit;
+        bad = c.r.bad;
+        begin_segment(c);
+        at = after;
+        if (done + here < count) q.fetch(p, cursor(at), by_group);
+        continue;
       }
-      const Plan plan = shared_plan().plan;
-      const int64_t begin = shared_plan().begin + done - c.unit;  // of the segment
-      const int first = plan.owner(begin), parts = plan.owner(begin + c.r.units - 1) - first + 1;
-      float *part = parts == 1 ? nullptr : p.workspace + (int64_t)(2 * blockIdx.x + (done > 0)) * kPartial;
-      end_segment(c, bad, part);
-      if (more) store_query(q);
-      if (parts > 1 && last_to_arrive(first, parts)) merge(c, first, parts, 2 * first + (plan.begin_of(first) != begin));
-      __syncthreads();
-      done += here;
-      at = at == 2 ? 0 : at + 1;
+      cp_wait<S::kStages - 1>();
+      __syncwarp();
+      bad |= (bad_stages >> stage & 1) != 0;
+      unit(smem + S::kRing + (warp * S::kStages + stage) * S::kUnitBytes, token0 + mine * kUnit);
+      __syncwarp();
+      stage = stage + 1 == S::kStages ? 0 : stage + 1;
+      mine += S::kWarps;
+      owed = 1;
     }
   }
 };

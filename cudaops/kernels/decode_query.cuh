@@ -5,6 +5,17 @@
 
 namespace gaze {
 
+// Divider divides numbers in [0, 2^31) by d: n·m >> 31+s with m = ⌈2^(31+s)/d⌉ and 2^s ≥ d is ⌊n/d⌋, as n·(m·d - 2^(31+s)) < 2^(31+s).
+struct Divider {
+  int d, s;
+  uint32_t m;
+
+  __device__ __forceinline__ explicit Divider(int d) : d(d), s(32 - __clz(d - 1)) {
+    m = (d & (d - 1)) == 0 ? 1u << 31 : (uint32_t)(((1ull << (31 + s)) + d - 1) / d);
+  }
+  __device__ __forceinline__ int operator()(int n) const { return (int)(__umulhi(2 * (uint32_t)n, m) >> s); }
+};
+
 // QueryTile holds a thread's part of a tile of q between fetch and store, which come a segment apart. Rows that don't exist are 0.
 //
 // A row of q may be scaled by a power of two on the way: `scales` has for each row the factor of its scores, base 2, and the inverse
@@ -15,15 +26,15 @@ struct QueryTile {
   static constexpr int kEach = (Rows_ * R::kPieces + Threads - 1) / Threads;
   uint4 x[kEach];
 
-  __device__ __forceinline__ void fetch(const DecodeParams &p, const Cursor &c, int group) {
+  __device__ __forceinline__ void fetch(const DecodeParams &p, const Cursor &c, Divider by_group) {
     const bool aligned = aligned16(p.q) && ((p.q_token | p.q_head) & 7) == 0;
-    const int head = c.head, row0 = c.tile * Rows_, rows = c.r.rows * group;
+    const int head = c.head * by_group.d, row0 = c.tile * Rows_, rows = c.r.rows * by_group.d;
 #pragma unroll
     for (int n = 0; n < kEach; n++) {
-      const int e = n * Threads + threadIdx.x, r = row0 + e / R::kPieces;
+      const int e = n * Threads + threadIdx.x, r = row0 + e / R::kPieces, i = by_group(r);
       x[n] = make_uint4(0, 0, 0, 0);
       if (e >= Rows_ * R::kPieces || r >= rows) continue;
-      const T *src = static_cast<const T *>(p.q) + (c.r.row0 + r / group) * p.q_token + (head * group + r % group) * p.q_head + e % R::kPieces * 8;
+      const T *src = static_cast<const T *>(p.q) + (c.r.row0 + i) * p.q_token + (head + r - i * by_group.d) * p.q_head + e % R::kPieces * 8;
       if (aligned) {
         x[n] = *reinterpret_cast<const uint4 *>(src);
       } else {
@@ -75,15 +86,15 @@ struct QueryTile<e4m3, D, Rows_, Threads> {
     }
   }
 
-  __device__ __forceinline__ void fetch(const DecodeParams &p, const Cursor &c, int group) {
+  __device__ __forceinline__ void fetch(const DecodeParams &p, const Cursor &c, Divider by_group) {
     const bool wide = p.q_type != TYPE_E4M3;
     const int size = wide ? 2 : 1;
     const bool aligned = aligned16(p.q) && ((p.q_token | p.q_head) * size & 15) == 0;
-    const int head = c.head, row0 = c.tile * Rows_, rows = c.r.rows * group;
+    const int head = c.head * by_group.d, row0 = c.tile * Rows_, rows = c.r.rows * by_group.d;
 #pragma unroll
     for (int n = 0; n < kEach; n++) {
-      const int e = n * Threads + threadIdx.x, row = e / kLanes, r = row0 + row;
-      const uint8_t *src = static_cast<const uint8_t *>(p.q) + ((c.r.row0 + r / group) * p.q_token + (head * group + r % group) * p.q_head) * size;
+      const int e = n * Threads + threadIdx.x, row = e / kLanes, r = row0 + row, j = by_group(r);
+      const uint8_t *src = static_cast<const uint8_t *>(p.q) + ((c.r.row0 + j) * p.q_token + (head + r - j * by_group.d) * p.q_head) * size;
 #pragma unroll
       for (int i = 0; i < kBlocks; i++) {
         uint4(&y)[2] = x[n][i];
