@@ -1,4 +1,8 @@
 """python3 -m unittest beside_test.py, in this folder. The arithmetic is tested where there is NumPy."""
+import argparse
+import contextlib
+import io
+import json
 import math
 import random
 import tempfile
@@ -180,6 +184,70 @@ class Arithmetic(unittest.TestCase):
             if len(out) > 1 and max(c["kv_lens"]) > 1 and c["window"]:
                 self.assertNotEqual(judge(np.roll(out, 1, 0), lse), [], name)
             self.assertNotEqual(judge(out, lse / math.log(2) + 1e-3), [], name)
+
+
+@unittest.skipUnless(np, "no NumPy")
+class Run(unittest.TestCase):
+    """Of the program, with the model as FlashInfer and, as ours, the right answer rounded."""
+
+    def run_it(self, peer, spoil=None):
+        import beside_flashinfer as program
+
+        a = argparse.Namespace(seed=SEED, cases=60, size=1 << 10, only="", skip="")
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory() as d, contextlib.redirect_stdout(said):
+            folder = Path(d)
+            ready = program.prepare(a, folder, peer, oracle.answer)
+            for i, (name, c, _, _, want, lse, _) in enumerate(ready):
+                base = folder / name.replace("/", "-")
+                self.assertIn("block_tables" if c["form"] != "ragged" else "k_cache", files.read(base.with_name(base.name + ".safetensors")))
+                if i == spoil:
+                    continue
+                dtype = {"f16": "F16", "bf16": "BF16", "e4m3": "F8_E4M3"}[c["out"]]
+                tensors = dict(out=(dtype, KIND[c["out"]].encode(want)))
+                if c["lse"]:
+                    tensors["lse"] = "F32", lse.astype(np.float32)
+                files.write(base.with_name(base.name + ".out"), tensors, {})
+            bad, _ = program.judge(folder, ready)
+        return ready, bad, [json.loads(line) for line in said.getvalue().splitlines()]
+
+    def test_right(self):
+        ready, bad, said = self.run_it(oracle.modelled)
+        self.assertEqual((len(ready), bad, len(said)), (60, 0, 60))
+
+    def test_no_answer(self):
+        _, bad, said = self.run_it(oracle.modelled, spoil=7)
+        self.assertEqual(bad, 1)
+        self.assertEqual([i for i, x in enumerate(said) if "FAIL" in x], [7])
+
+    def test_refusals(self):
+        """A kind that the peer refuses twice comes no more, and others take its place."""
+        asked = []
+
+        def peer(x):
+            if x.case["peer"] == "cudnn":
+                asked.append((x.case["q"], x.case["dk"], x.case["mode"]))
+                raise RuntimeError("no")
+            return oracle.modelled(x)
+
+        ready, bad, said = self.run_it(peer)
+        self.assertEqual((len(ready), bad), (60, 0))
+        self.assertTrue(asked and max(asked.count(k) for k in asked) <= 2)
+        self.assertEqual(sum("peer_error" in x for x in said), len(asked))
+
+    def test_lost_device(self):
+        """After a CUDA error nothing of this process works: what was compared until then is still judged."""
+        n = 0
+
+        def peer(x):
+            nonlocal n
+            n += 1
+            if n == 9:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            return oracle.modelled(x)
+
+        ready, bad, _ = self.run_it(peer)
+        self.assertEqual((len(ready), bad), (8, 0))
 
 
 if __name__ == "__main__":
