@@ -11,12 +11,14 @@ from .prefill import TYPES, tma_maps
 FLOOR = [(0, 4.2), (2, 6.9), (4, 7.3), (17, 10.3), (34, 14.6), (67, 22.8), (134, 39.2), (268, 71.5), (537, 134.4), (1074, 259.0), (2147, 500.2)]
 
 # The cases of bench_peers.py. batch, keys, q heads, KV heads, head dim, page size, type of K and V, then any of ragged, window, q_len.
+# batch, kv_len, q heads, kv heads, head dim, page size, dtype of the cache, then any of: ragged, window, q_len
 DECODE = [(b, n, hq, hk, d, 16, "bf16", {}) for (hq, hk, d) in [(32, 8, 128), (64, 8, 128), (64, 8, 64)]
           for (b, n) in [(1, 1024), (1, 8192), (1, 131072), (16, 1024), (16, 8192), (64, 1024), (64, 8192), (256, 2048)]] + [
-    (64, 8192, 32, 8, 128, 64, "bf16", {}), (64, 8192, 32, 8, 128, 16, "fp8", {}), (64, 8192, 32, 8, 128, 64, "fp8", {}), (16, 8192, 64, 8, 128, 16, "fp8", {}),
-    (64, 8192, 32, 8, 128, 16, "bf16", {"ragged": True}), (64, 8192, 64, 8, 64, 16, "bf16", {"window": 127}), (64, 128, 64, 8, 64, 16, "bf16", {}),
-    (16, 8192, 64, 8, 128, 16, "bf16", {"q_len": 4}), (1024, 512, 32, 32, 128, 16, "bf16", {}), (64, 4096, 8, 4, 256, 16, "bf16", {}),
-    (64, 2048, 9, 3, 64, 16, "bf16", {}), (64, 2048, 40, 8, 128, 16, "bf16", {})]
+    (64, 8192, 32, 8, 128, 64, "bf16", {}), (64, 8192, 32, 8, 128, 16, "bf16", {"ragged": True}), (64, 8192, 64, 8, 64, 16, "bf16", {"window": 127}),
+    (64, 128, 64, 8, 64, 16, "bf16", {}), (16, 8192, 64, 8, 128, 16, "bf16", {"q_len": 4}), (1024, 512, 32, 32, 128, 16, "bf16", {}),
+    (64, 8192, 32, 8, 128, 16, "fp8", {}), (64, 8192, 32, 8, 128, 64, "fp8", {}), (16, 8192, 64, 8, 128, 16, "fp8", {}), (64, 4096, 8, 4, 256, 16, "bf16", {}),
+    (64, 2048, 9, 3, 64, 16, "bf16", {}), (64, 2048, 40, 8, 128, 16, "bf16", {}),
+    (1, 8192, 32, 8, 128, 16, "fp8", {}), (16, 1024, 32, 8, 128, 16, "fp8", {}), (64, 4096, 8, 4, 256, 16, "fp8", {})]
 
 
 def decode_name(b, n, hq, hk, d, ps, dt, opt):
@@ -24,11 +26,9 @@ def decode_name(b, n, hq, hk, d, ps, dt, opt):
 
 
 # The better FlashInfer path on 2026-11-29 (peers/RESULTS.md), for orientation: ratios that count come from one run.
-DECODE_PEERS = dict(zip((decode_name(*c) for c in DECODE),
+DECODE_PEERS = dict(zip([decode_name(*c) for c in DECODE],
                         [13.0, 22.6, 145.5, 30.9, 143.5, 84.7, 500.3, 508.4, 14.0, 23.5, 146.0, 31.0, 144.4, 84.5, 501.4, 513.0, 10.7, 16.9, 87.8, 19.4, 84.8, 53.6,
-                         268.0, 278.2, 495.7, 320.8, 311.6, 99.8, 307.0, 22.8, 22.2, 165.4, 1972.8, 262.4]))
-
-# batch, q len, kv len, q heads, kv heads, Dqk, Dvo, causal, page size or 0 for ragged keys; the better peer's µs, where it was recorded.
+                         268.0, 278.2, 495.7, 307.0, 22.8, 22.2, 165.4, 1972.8, 320.8, 311.6, 99.8, 262.4]))
 PREFILL = [(16, 1024, 1024, 32, 8, 128, 128, True, 16, 385), (16, 1024, 1024, 32, 8, 128, 128, True, 0, 297),
            (16, 1024, 1024, 32, 8, 128, 128, False, 16, 612), (16, 1024, 1024, 32, 8, 128, 128, False, 0, 490),
            (4, 4096, 4096, 32, 8, 128, 128, True, 16, 1194), (4, 4096, 4096, 32, 8, 128, 128, True, 0, 890),
@@ -85,69 +85,83 @@ def words(*shape):
     return torch.zeros(*shape, dtype=torch.int32, device="cuda")
 
 
-def time_decode(dev, args):
-    import torch
-    for case in DECODE:
-        b, n, hq, hk, d, ps, dt, opt = case
-        name, fp8 = decode_name(*case), dt == "fp8"
-        if args.match not in name:
-            continue
+class DecodeBench:
+    """One case of the decode benchmark: its tensors, parameters and launch."""
+
+    def __init__(self, dev, args, case):
+        import torch
+        b, n, hq, hk, d, ps, dt, opt = self.case = case
         gen = torch.Generator().manual_seed(0)
         torch.manual_seed(0)
         pages, L, w = -(-n // ps), opt.get("q_len", 1), opt.get("window", -1)
-        lens = torch.randint(1, n + 1, (b,), generator=gen, dtype=torch.int32) if "ragged" in opt else torch.full((b,), n, dtype=torch.int32)
+        self.lens = torch.randint(1, n + 1, (b,), generator=gen, dtype=torch.int32) if "ragged" in opt else torch.full((b,), n, dtype=torch.int32)
         kv = torch.randn(b * pages, 2, hk, ps, d, device="cuda", dtype=torch.bfloat16)
-        q = torch.randn(b * L, hq, d, device="cuda", dtype=torch.bfloat16)
-        if fp8:
-            kv = kv.to(torch.float8_e4m3fn)
-        table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
-        out = torch.full_like(q, float("nan"))
-        read = lens.clamp(max=w + 1) if w >= 0 else lens
-        size = kv.element_size()
-        nbytes = 2 * int(read.sum()) * hk * d * size + 2 * q.numel() * 2
-        dl = lens.cuda()
-        threads, shared, most, per_sm = launch_facts("DECODE" + "_E4M3" * fp8, d, args.target)
+        self.kv = kv.to(torch.float8_e4m3fn) if dt == "fp8" else kv
+        self.q = torch.randn(b * L, hq, d, device="cuda", dtype=torch.bfloat16)
+        self.table = torch.randperm(b * pages, device="cuda", dtype=torch.int32).view(b, pages)
+        self.out = torch.full_like(self.q, float("nan"))
+        size = self.kv.element_size()
+        self.nbytes = 2 * int((self.lens.clamp(max=w + 1) if w >= 0 else self.lens).sum()) * hk * d * size + 2 * self.q.numel() * 2
+        threads, shared, most, per_sm = launch_facts("DECODE_E4M3" if dt == "fp8" else "DECODE", d, args.target)
         rows = next((r for r in (8, 16, 32) if r >= min(hq // hk * L, most)), most)
         grid = (args.blocks or per_sm) * dev.sms
-        ws, counters, fault = torch.full((2 * grid * rows * (d + 2),), float("nan"), device="cuda"), words(grid), words(8)
-        p = P["DecodeParams"]()
-        p.q, p.k, p.v = q.data_ptr(), kv.data_ptr(), kv.data_ptr() + hk * ps * d * size
-        p.q_type = TYPES["bf16"] if fp8 else 0
-        p.block_tables, p.seq_lens, p.out, p.workspace, p.counters, p.fault = (x.data_ptr() for x in (table, dl, out, ws, counters, fault))
+        self.ws, self.counters, self.fault = torch.full((2 * grid * rows * (d + 2),), float("nan"), device="cuda"), words(grid), words(8)
+        self.device_lens = self.lens.cuda()
+        p = self.p = P["DecodeParams"]()
+        p.q, p.k, p.v = self.q.data_ptr(), self.kv.data_ptr(), self.kv.data_ptr() + hk * ps * d * size
+        p.block_tables, p.seq_lens, p.out, p.workspace, p.counters, p.fault = (x.data_ptr() for x in (self.table, self.device_lens, self.out, self.ws, self.counters, self.fault))
         p.q_token, p.q_head, p.k_page, p.k_head, p.k_token = hq * d, d, 2 * hk * ps * d, ps * d, d
         p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hk * ps * d, ps * d, d, pages, b * L, b * pages
         p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, b, hq, hk, L, L
         p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = ps, pages, n, w, rows
-        symbol = f"decode_h{d}_{'kve4m3' if fp8 else 'bf16_kvbf16'}_{args.target}"
-        best = {}
-        for m in args.min_units:
-            p.min_units = m
-            best[m] = replay_us(launcher(dev, symbol, (grid,), threads, shared, p))
-        worst = 0.0  # against float64 on the first and the last request
+        if dt == "fp8":
+            p.q_type = p.out_type = 2
+        self.symbol = f"decode_h{d}_kve4m3_{args.target}" if dt == "fp8" else f"decode_h{d}_bf16_kvbf16_{args.target}"
+        self.run = launcher(dev, self.symbol, (grid,), threads, shared, p)
+
+    def error(self):
+        """The largest error of a row over its largest element, against float64 on the first and the last request."""
+        import torch
+        b, n, hq, hk, d, ps, dt, opt = self.case
+        L, w, worst = opt.get("q_len", 1), opt.get("window", -1), 0.0
         for r in {0, b - 1}:
-            s = int(lens[r])
-            c = kv.view(torch.uint8)[table[r, : -(-s // ps)].long()].view(kv.dtype).transpose(2, 3)  # [pages, 2, P, Hkv, D]
+            s = int(self.lens[r])
+            c = self.kv.view(torch.uint8)[self.table[r, : -(-s // ps)].long()].view(self.kv.dtype).transpose(2, 3)  # [pages, 2, P, Hkv, D]
             kk, vv = (c[:, i].reshape(-1, hk, d)[:s].double() for i in (0, 1))
-            qq = q[r * L : (r + 1) * L].double().view(L, hk, hq // hk, d)
+            qq = self.q[r * L : (r + 1) * L].double().view(L, hk, hq // hk, d)
             sc = torch.einsum("lhgd,shd->lhgs", qq, kk) / math.sqrt(d)
             pos = torch.arange(s - L, s, device="cuda")[:, None]
             j = torch.arange(s, device="cuda")[None]
             see = (j <= pos) & ((j >= pos - w) if w >= 0 else (j >= 0))
             want = torch.einsum("lhgs,shd->lhgd", sc.masked_fill(~see[:, None, None], -math.inf).softmax(-1), vv).reshape(L, hq, d)
-            err = (out[r * L : (r + 1) * L].double() - want).abs().amax(-1) / want.abs().amax(-1)
+            err = (self.out[r * L : (r + 1) * L].double() - want).abs().amax(-1) / want.abs().amax(-1)
             worst = max(worst, float(err.max()) if not err.isnan().any() else math.inf)
-        us = min(best.values())
-        fl = floor_us(nbytes)
-        line = dict(op="decode", case=name, symbol=symbol, us=round(us, 2), tbps=round(nbytes / us / 1e6, 3), floor_us=round(fl, 1),
+        return worst
+
+
+def time_decode(dev, args):
+    import torch
+    for case in DECODE:
+        name = decode_name(*case)
+        if args.match not in name:
+            continue
+        bench = DecodeBench(dev, args, case)
+        best = {}
+        for m in args.min_units:
+            bench.p.min_units = m
+            best[m] = replay_us(bench.run)
+        us, worst = min(best.values()), bench.error()
+        fl = floor_us(bench.nbytes)
+        line = dict(op="decode", case=name, symbol=bench.symbol, us=round(us, 2), tbps=round(bench.nbytes / us / 1e6, 3), floor_us=round(fl, 1),
                     of_floor=round(fl / us, 3), peer_us_recorded=DECODE_PEERS.get(name), row_err=round(worst, 5))
         if name in DECODE_PEERS:
             line["ratio_recorded"] = round(DECODE_PEERS[name] / us, 3)
         if len(best) > 1:
             line["min_units_us"] = {str(m): round(t, 2) for m, t in best.items()}
-        if worst > 0.012 or int(fault[0]) or int(counters.abs().max()):
-            line["WRONG"] = f"error {worst}, fault {fault.tolist()}, counters {int(counters.abs().max())}"
+        if worst > 0.012 or int(bench.fault[0]) or int(bench.counters.abs().max()):
+            line["WRONG"] = f"error {worst}, fault {bench.fault.tolist()}, counters {int(bench.counters.abs().max())}"
         print(json.dumps(line), flush=True)
-        del kv, q, out, ws
+        del bench
         torch.cuda.empty_cache()
 
 
