@@ -50,7 +50,8 @@ def jit(root, cuda):
     import torch, tvm_ffi
 
     torch._C._GLIBCXX_USE_CXX11_ABI = True
-    tvm_ffi.libinfo = types.SimpleNamespace(find_include_path=lambda: str(root / "tvm_ffi/include"), find_dlpack_include_path=lambda: str(root / "tvm_ffi/3rdparty/dlpack/include"))
+    tvm_ffi.libinfo = types.SimpleNamespace(find_include_path=lambda: str(root / "tvm_ffi/include"),
+                                            find_dlpack_include_path=lambda: str(root / "tvm_ffi/3rdparty/dlpack/include"))
     package = types.ModuleType("flashinfer")
     package.__path__ = [str(root / "flashinfer")]
     sys.modules["flashinfer"] = package
@@ -86,7 +87,8 @@ def build(specs, folder, jobs):
     top = folder / "all.ninja"
     top.write_text("ninja_required_version = 1.3\n" + "".join(f"subninja {s.ninja_path.resolve()}\n" for s in missing))
     libraries = [str(s.jit_library_path.resolve()) for s in missing]
-    run = subprocess.run(["ninja", "-C", str(folder), "-k", "0", "-j", str(jobs), "-f", str(top), *libraries], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    run = subprocess.run(["ninja", "-C", str(folder), "-k", "0", "-j", str(jobs), "-f", str(top), *libraries], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if run.returncode:
         print("\n".join(line[:500] for line in run.stdout.splitlines() if "error" in line or line.startswith("FAILED"))[-4000:], file=sys.stderr)
     return [s.name for s in missing if not s.jit_library_path.exists()]

@@ -128,5 +128,6 @@ class Inputs:
         s = dict(op=c["op"], kv_layout=c["layout"], out_dtype=names[c["out"]], lse=c["lse"])
         if c["op"] == "prefill":
             return s | dict(scale=c["scale"], causal=c["causal"], max_token_per_sequence=max(c["q_lens"]), max_sequence_kv=max(c["kv_lens"]))
-        return s | dict(bmm1_scale=c1, bmm2_scale=c2, window_left=c["window"], q_len_per_req=1 if c["varlen"] else c["q_lens"][0], max_q_len=max(c["q_lens"]) if c["varlen"] else 0,
+        q_len, most = (1, max(c["q_lens"])) if c["varlen"] else (c["q_lens"][0], 0)
+        return s | dict(bmm1_scale=c1, bmm2_scale=c2, window_left=c["window"], q_len_per_req=q_len, max_q_len=most,
                         max_seq_len=(0, max(c["kv_lens"]))[c["values"] % 2])
