@@ -14,28 +14,40 @@ import (
 
 // lot is calls of several kinds and sizes on one Runtime.
 type lot struct {
-	names   []string
-	run     []func(workspace attn.Tensor) error
-	outputs [][]*attn.Tensor
-	bytes   int // that the largest wants for a workspace
+	names []string
+	calls []func(t testing.TB) made
+	bytes int // that the largest wants for a workspace
+}
+
+// made is a call with outputs of its own, on a workspace or, without one, on the Runtime's.
+type made struct {
+	run     func(workspace attn.Tensor) error
+	outputs []*attn.Tensor
+}
+
+func (l *lot) add(name string, call func(t testing.TB) made) {
+	l.names, l.calls = append(l.names, name), append(l.calls, call)
 }
 
 func (l *lot) decode(t testing.TB, rt *cudaops.Runtime, s shape, lse bool) {
 	c := s.decode(t, rt)
-	if !lse {
-		c.LSE = attn.Tensor{}
-	}
 	n, err := rt.Backend().WorkspaceSize(c)
 	must(t, err)
 	l.bytes = max(l.bytes, n)
-	l.add("decode/"+s.String(), func(w attn.Tensor) error {
-		c.Workspace = w
-		return rt.Backend().Decode(c)
-	}, &c.Out, &c.OutScale, &c.LSE)
-}
-
-func (l *lot) add(name string, run func(attn.Tensor) error, outputs ...*attn.Tensor) {
-	l.names, l.run, l.outputs = append(l.names, name), append(l.run, run), append(l.outputs, outputs)
+	l.add("decode/"+s.String(), func(t testing.TB) made {
+		c := *c
+		c.Out = device(t, rt, c.Out.DType, nil, c.Out.Shape[:3]...)
+		if c.OutScale.Valid() {
+			c.OutScale = device(t, rt, attn.E4M3, nil, c.OutScale.Shape[:2]...)
+		}
+		if c.LSE = (attn.Tensor{}); lse {
+			c.LSE = device(t, rt, attn.F32, nil, c.Out.Shape[:2]...)
+		}
+		return made{func(w attn.Tensor) error {
+			c.Workspace = w
+			return rt.Backend().Decode(&c)
+		}, []*attn.Tensor{&c.Out, &c.OutScale, &c.LSE}}
+	})
 }
 
 // mixed are decode calls of batches 1, 64 and 3, long and short, with and without LSE, of several dtypes, prefill and an append.
@@ -61,16 +73,23 @@ func mixed(t testing.TB, rt *cudaops.Runtime) *lot {
 	pre := small
 	pre.qLens, pre.kvLens = []int{17, 40}, []int{33, 70}
 	p := pre.prefill(t, rt)
-	l.add("prefill", func(attn.Tensor) error { return rt.Backend().Prefill(p) }, &p.Out, &p.LSE)
+	l.add("prefill", func(t testing.TB) made {
+		p := *p
+		p.Out, p.LSE = device(t, rt, attn.BF16, nil, p.Out.Shape[:3]...), device(t, rt, attn.F32, nil, p.LSE.Shape[:3]...)
+		return made{func(attn.Tensor) error { return rt.Backend().Prefill(&p) }, []*attn.Tensor{&p.Out, &p.LSE}}
+	})
 	l.decode(t, rt, sized(wide, 64, 50, 1), false)
 	l.decode(t, rt, sized(wide, 3, 3000, 4), true)
-	a := attn.NewAppendCall()
-	a.Key = device(t, rt, attn.BF16, encode(attn.BF16, 2*2*64, func(i int) float64 { return float64(i) / 3 }), 2, 2, 64)
-	a.Value = a.Key
-	a.KeyCache, a.ValueCache = device(t, rt, attn.E4M3, nil, 1, 2, 16, 64), device(t, rt, attn.E4M3, nil, 1, 2, 16, 64)
-	a.BlockTables, a.Positions, a.Requests = ints(t, rt, func(int) int { return 0 }, 1, 1), ints(t, rt, func(i int) int { return 3 * i }, 2), ints(t, rt, func(int) int { return 0 }, 2)
-	must(t, a.Infer())
-	l.add("append", func(attn.Tensor) error { return rt.Backend().Append(&a) }, &a.KeyCache, &a.ValueCache)
+	rows := device(t, rt, attn.BF16, encode(attn.BF16, 2*2*64, func(i int) float64 { return float64(i) / 3 }), 2, 2, 64)
+	zeros, at := ints(t, rt, func(int) int { return 0 }, 2), ints(t, rt, func(i int) int { return 3 * i }, 2)
+	table := ints(t, rt, func(int) int { return 0 }, 1, 1)
+	l.add("append", func(t testing.TB) made {
+		c := attn.NewAppendCall()
+		c.Key, c.Value, c.BlockTables, c.Positions, c.Requests = rows, rows, table, at, zeros
+		c.KeyCache, c.ValueCache = device(t, rt, attn.E4M3, nil, 1, 2, 16, 64), device(t, rt, attn.E4M3, nil, 1, 2, 16, 64)
+		must(t, c.Infer())
+		return made{func(attn.Tensor) error { return rt.Backend().Append(&c) }, []*attn.Tensor{&c.KeyCache, &c.ValueCache}}
+	})
 	for _, s := range []shape{sized(mixedTypes, 3, 5000, 1), sized(narrow, 64, 700, 1)} {
 		if why := rt.Backend().Supports(s.describe(t)); why != nil {
 			t.Log("without", why) // not every build has these
@@ -81,13 +100,20 @@ func mixed(t testing.TB, rt *cudaops.Runtime) *lot {
 	return l
 }
 
-// first gives the results on the Runtime's own workspace.
-func (l *lot) first(t testing.TB, rt *cudaops.Runtime) [][]byte {
+// make gives every call outputs of its own.
+func (l *lot) make(t testing.TB) (all []made) {
+	for _, call := range l.calls {
+		all = append(all, call(t))
+	}
+	return all
+}
+
+// results are what each call writes on the Runtime's own workspace.
+func (l *lot) results(t testing.TB, rt *cudaops.Runtime) (want [][]byte) {
 	t.Helper()
-	want := make([][]byte, len(l.run))
-	for i, run := range l.run {
-		must(t, run(attn.Tensor{}))
-		want[i] = results(t, rt, l.outputs[i]...)
+	for _, m := range l.make(t) {
+		must(t, m.run(attn.Tensor{}))
+		want = append(want, results(t, rt, m.outputs...))
 	}
 	return want
 }
@@ -97,56 +123,66 @@ func (l *lot) first(t testing.TB, rt *cudaops.Runtime) [][]byte {
 func TestSoak(t *testing.T) {
 	rt := open(t, 0)
 	l := mixed(t, rt)
-	want := l.first(t, rt)
+	want, calls := l.results(t, rt), l.make(t)
 	w := device(t, rt, attn.U8, nil, l.bytes)
-	garbage := []attn.Tensor{poisoned(t, rt, attn.U8, l.bytes), device(t, rt, attn.U8, encode(attn.F32, (l.bytes+3)/4, func(i int) float64 { return float64(i%1000) * 1e30 })[:l.bytes], l.bytes)}
+	garbage := []attn.Tensor{poisoned(t, rt, attn.U8, l.bytes),
+		device(t, rt, attn.U8, encode(attn.F32, l.bytes/4, func(i int) float64 { return float64(i%1000) * 1e30 }), l.bytes)}
 	for round := range 1000 {
-		for i, run := range l.run {
+		for i, m := range calls {
 			if g := (round + i) % 3; g < 2 { // the third time as it was left
 				must(t, rt.Copy(w.Ptr, garbage[g].Ptr, l.bytes))
 			}
-			must(t, run(w))
-			if !bytes.Equal(results(t, rt, l.outputs[i]...), want[i]) {
+			must(t, m.run(w))
+			if !bytes.Equal(results(t, rt, m.outputs...), want[i]) {
 				t.Fatalf("round %d: %s differs from its result on a fresh workspace", round, l.names[i])
 			}
 		}
 	}
 }
 
-// TestStreams: 64 goroutines on two Runtimes of one GPU, and of every other GPU there is, give what one alone gives.
+// gives makes the call and holds what it writes against want, on any goroutine.
+func (m made) gives(rt *cudaops.Runtime, want []byte) error {
+	if err := m.run(attn.Tensor{}); err != nil {
+		return err
+	}
+	for _, o := range m.outputs {
+		if !o.Valid() {
+			continue
+		}
+		got := make([]byte, o.Bytes())
+		if err := rt.Read(got, o.Ptr); err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(want, got) {
+			return errors.New("another result")
+		}
+		want = want[len(got):]
+	}
+	return nil
+}
+
+// TestStreams: 64 goroutines on two Runtimes of one GPU, and on one of every other GPU there is, give what one alone gives.
 func TestStreams(t *testing.T) {
-	first := open(t, 0)
+	rts := []*cudaops.Runtime{open(t, 0), open(t, 0)}
 	devices, err := cudaops.Devices()
 	must(t, err)
-	rts := []*cudaops.Runtime{first, open(t, 0)}
 	for n := 1; n < len(devices); n++ {
 		rts = append(rts, open(t, n))
 	}
 	t.Logf("%d Runtimes on %d GPUs", len(rts), len(devices))
-	want := mixed(t, first).first(t, first)
-	var lots []*lot // one for each goroutine: what a call writes is its own
-	for g := range 64 {
-		lots = append(lots, mixed(t, rts[g%len(rts)]))
+	lots := make([]*lot, len(rts))
+	for i, rt := range rts {
+		lots[i] = mixed(t, rt)
 	}
+	want := lots[0].results(t, rts[0])
 	var wg sync.WaitGroup
-	for g, l := range lots {
-		rt := rts[g%len(rts)]
+	for g := range 64 {
+		rt, l := rts[g%len(rts)], lots[g%len(rts)]
+		calls := l.make(t)
 		wg.Go(func() {
 			for round := range 10 {
-				for i, run := range l.run {
-					err := run(attn.Tensor{})
-					for at, x := 0, 0; x < len(l.outputs[i]) && err == nil; x++ {
-						o := l.outputs[i][x]
-						if !o.Valid() {
-							continue
-						}
-						got := make([]byte, o.Bytes())
-						if err = rt.Read(got, o.Ptr); err == nil && !bytes.Equal(got, want[i][at:at+len(got)]) {
-							err = errors.New("another result")
-						}
-						at += len(got)
-					}
-					if err != nil {
+				for i, m := range calls {
+					if err := m.gives(rt, want[i]); err != nil {
 						t.Errorf("goroutine %d on %s, round %d: %s: %v", g, rt.Name(), round, l.names[i], err)
 						return
 					}
