@@ -76,7 +76,8 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 	argmax := &attn.ArgmaxCall{X: x, Out: int32s(t, rt, []int{2}, 0, 0)}
 	softmax := &attn.SoftmaxCall{Logits: x, Temperature: 1, Out: device(t, rt, attn.F32, 2, 512)}
 	topK := &attn.TopKCall{Logits: x, K: 3, Values: device(t, rt, attn.F32, 2, 3), Indices: int32s(t, rt, []int{2, 3}, 0, 0, 0, 0, 0, 0)}
-	for _, c := range []attn.Call{&app, pre, norm, rope, lin, silu, emb, merge, argmax, softmax, topK} {
+	cast := &attn.CastCall{X: x, Out: device(t, rt, attn.F32, 2, 512)}
+	for _, c := range []attn.Call{cast, &app, pre, norm, rope, lin, silu, emb, merge, argmax, softmax, topK} {
 		must(t, c.Infer())
 	}
 	return map[string]func() error{
@@ -84,6 +85,7 @@ func step(t testing.TB, rt *Runtime) map[string]func() error {
 		"rms_norm": func() error { return b.RMSNorm(norm) }, "rope": func() error { return b.RoPE(rope) }, "linear": func() error { return b.Linear(lin) },
 		"silu_mul": func() error { return b.SiLUMul(silu) }, "embedding": func() error { return b.Embedding(emb) },
 		"merge_lse": func() error { return b.MergeLSE(merge) },
+		"cast":      func() error { return b.Cast(cast) },
 		"argmax":    func() error { return b.Argmax(argmax) },
 		"softmax":   func() error { return b.Softmax(softmax) },
 		"top_k":     func() error { return b.TopK(topK) },

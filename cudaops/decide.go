@@ -36,6 +36,8 @@ func (rt *Runtime) decide(c attn.Call) (*kernel, []error) {
 		return rt.decideTopK(c)
 	case *attn.EmbeddingCall:
 		return rt.decidePlain(c, key{Op: c.Op(), A: c.Weight.DType, B: c.Out.DType}, "weight and out_dtype")
+	case *attn.CastCall:
+		return rt.decidePlain(c, key{Op: c.Op(), A: c.X.DType, B: c.Out.DType}, "x and out_dtype")
 	case *attn.LinearCall:
 		k := key{Op: c.Op(), A: c.X.DType, B: c.Weight.DType}
 		if c.X.Shape[0] <= smallRows {

@@ -19,6 +19,7 @@ type frame struct {
 	norm      rmsNormParams
 	silu      siluMulParams
 	embedding embeddingParams
+	cast      castParams
 	argmax    argmaxParams
 	softmax   softmaxParams
 	topK      topKParams

@@ -91,6 +91,11 @@ type embeddingParams struct {
 	_                               uint32
 }
 
+type castParams struct {
+	X, Out driver.Addr
+	N      int64
+}
+
 type argmaxParams struct {
 	X, Out              driver.Addr
 	XRow, Rows, Columns int64

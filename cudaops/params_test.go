@@ -15,7 +15,7 @@ import (
 var mirrors = map[string]any{
 	"Fault": fault{}, "DecodeParams": decodeParams{}, "PrefillParams": prefillParams{}, "AppendParams": appendParams{}, "RoPEParams": ropeParams{},
 	"RMSNormParams": rmsNormParams{}, "SiLUMulParams": siluMulParams{}, "EmbeddingParams": embeddingParams{}, "ArgmaxParams": argmaxParams{},
-	"SoftmaxParams": softmaxParams{}, "TopKParams": topKParams{},
+	"CastParams": castParams{}, "SoftmaxParams": softmaxParams{}, "TopKParams": topKParams{},
 	"MergeLSEParams": mergeLSEParams{}, "LinearParams": linearParams{}, "MatMulParams": matMulParams{}, "BinaryParams": binaryParams{},
 	"CopyParams": copyParams{}, "FillParams": fillParams{},
 }

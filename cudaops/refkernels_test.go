@@ -55,7 +55,7 @@ func refBodies() error {
 	}
 	bodies := map[string]func(k *kernel, v view, l *fakecuda.Launch) error{
 		"decode": refDecode, "prefill": refPrefill, "append_kv": refAppend, "rope": refRoPE, "rms_norm": refNorm, "silu_mul": refSiLU,
-		"embedding": refEmbedding, "merge_lse": refMerge, "linear": refLinear, "argmax": refArgmax, "softmax": refSoftmax, "top_k": refTopK,
+		"embedding": refEmbedding, "merge_lse": refMerge, "linear": refLinear, "argmax": refArgmax, "cast": refCast, "softmax": refSoftmax, "top_k": refTopK,
 	}
 	for _, k := range ks {
 		if body := bodies[k.Op]; body != nil {
@@ -278,6 +278,11 @@ func refEmbedding(k *kernel, v view, l *fakecuda.Launch) error {
 		}
 	}
 	return run(&c)
+}
+
+func refCast(k *kernel, v view, l *fakecuda.Launch) error {
+	p := fakecuda.As[castParams](l)
+	return run(&attn.CastCall{X: v.packed(p.X, k.A, int(p.N)), Out: v.packed(p.Out, k.B, int(p.N))})
 }
 
 func refArgmax(k *kernel, v view, l *fakecuda.Launch) error {

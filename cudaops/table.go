@@ -109,6 +109,7 @@ func rows(target string, shapes map[string][4]int) []*kernel {
 		for _, other := range floats {
 			row(key{Op: "append_kv", A: dt, B: other}, threads, "append_%s_%s", n, names[other])
 			row(key{Op: "embedding", A: dt, B: other}, threads, "embedding_%s_%s", n, names[other])
+			row(key{Op: "cast", A: dt, B: other}, threads, "cast_%s_%s", n, names[other])
 		}
 	}
 	for _, dt := range append(slices.Clone(floats), attn.E4M3) {

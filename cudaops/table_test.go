@@ -15,7 +15,7 @@ import (
 // paramsOf gives the parameter struct of each op's kernels.
 var paramsOf = map[string]any{
 	"decode": decodeParams{}, "prefill": prefillParams{}, "append_kv": appendParams{}, "rope": ropeParams{}, "rms_norm": rmsNormParams{},
-	"silu_mul": siluMulParams{}, "embedding": embeddingParams{}, "argmax": argmaxParams{}, "softmax": softmaxParams{}, "top_k": topKParams{}, "merge_lse": mergeLSEParams{}, "linear": linearParams{},
+	"silu_mul": siluMulParams{}, "embedding": embeddingParams{}, "cast": castParams{}, "argmax": argmaxParams{}, "softmax": softmaxParams{}, "top_k": topKParams{}, "merge_lse": mergeLSEParams{}, "linear": linearParams{},
 	opMatMul: matMulParams{}, opBinary: binaryParams{}, opCopy: copyParams{}, opFill: fillParams{},
 }
 

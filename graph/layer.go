@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"fmt"
 	"math"
 
 	"gorgonia.org/gorgonia"
@@ -160,18 +159,10 @@ func (b *chain) attention(q *gorgonia.Node, kv ops.KV[*gorgonia.Node], cfg Layer
 	}), own)
 }
 
-// convert gives x [T,heads,dim] another dtype: all its rows are gathered, in their order.
+// convert gives x another dtype.
 func (b *chain) convert(x *gorgonia.Node, dt tensor.Dtype) *gorgonia.Node {
 	if b.err != nil || x.Dtype() == dt {
 		return x
 	}
-	shape := x.Shape()
-	all := make([]int32, shape[0])
-	for i := range all {
-		all[i] = int32(i)
-	}
-	rows := gorgonia.NewConstant(tensor.New(tensor.WithShape(len(all)), tensor.WithBacking(all)), gorgonia.WithName(fmt.Sprintf("rows 0 to %d", len(all))))
-	x = b.rows(x, shape[1]*shape[2])
-	x = b.node(func() (*gorgonia.Node, error) { return ops.Embedding(rows, x, ops.WithOutDType(dt)) })
-	return b.node(func() (*gorgonia.Node, error) { return ops.Reshape(x, shape...) })
+	return b.node(func() (*gorgonia.Node, error) { return ops.Cast(x, dt) })
 }

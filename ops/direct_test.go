@@ -269,6 +269,16 @@ var directs = map[string]func(m *maker) both{
 			},
 		}
 	},
+	"CastTo": func(m *maker) both {
+		return both{
+			in: []*dense{m.random(f32, 3, 2, 32)}, outs: []*dense{zeros(bf16, 3, 2, 32)},
+			run: func(in, out []*dense) error { return ops.CastTo(in[0], out[0]) },
+			build: func(n []*node) ([]*node, error) {
+				y, err := ops.Cast(n[0], bf16)
+				return []*node{y}, err
+			},
+		}
+	},
 	"Greedy": func(m *maker) both {
 		return both{
 			in: []*dense{m.random(f16, 3, 32)}, outs: []*dense{zeros(tensor.Int32, 3)},

@@ -21,6 +21,7 @@ func TestHashHoldsEveryField(t *testing.T) {
 	hashesEveryField(t, attn.LinearCall{})
 	hashesEveryField(t, attn.SiLUMulCall{})
 	hashesEveryField(t, attn.EmbeddingCall{})
+	hashesEveryField(t, attn.CastCall{})
 	hashesEveryField(t, attn.MergeLSECall{})
 	hashesEveryField(t, attn.ArgmaxCall{})
 	hashesEveryField(t, attn.SoftmaxCall{})

@@ -120,6 +120,8 @@ var constructors = []constructor{
 		func(n []*node) (*node, error) { return ops.SiLUMul(n[0], n[1]) }},
 	{"Embedding", "embedding", []operandOf{{"ids", i32, []int{3}, []int{0}}, {"weight", ops.Q6_K, []int{9, 1}, []int{0, 1}}},
 		func(n []*node) (*node, error) { return ops.Embedding(n[0], n[1], ops.WithOutDType(f16)) }},
+	{"Cast", "cast", []operandOf{{"x", bf16, []int{3, 4, 16}, []int{0, 1, 2}}},
+		func(n []*node) (*node, error) { return ops.Cast(n[0], f32) }},
 	{"Argmax", "argmax", []operandOf{{"x", bf16, []int{3, 32}, []int{0, 1}}},
 		func(n []*node) (*node, error) { return ops.Argmax(n[0]) }},
 	{"Softmax", "softmax", []operandOf{{"logits", bf16, []int{3, 32}, []int{0, 1}}},
@@ -219,7 +221,7 @@ func TestConstructorsRefuseOperands(t *testing.T) {
 						wantRefusal(t, fmt.Sprint(o.arg, " ", dt), err, c.op, arg, ops.ErrDType)
 					}
 				}
-				if scale := strings.HasSuffix(o.arg, "_scale"); !scale && !strings.HasPrefix(o.arg, "batch_offsets") && o.arg != "workspace_buffer" {
+				if scale := strings.HasSuffix(o.arg, "_scale"); !scale && c.op != "cast" && !strings.HasPrefix(o.arg, "batch_offsets") && o.arg != "workspace_buffer" {
 					err := try(func(n []*node) { n[i] = input(g, i, o.dt, append([]int{1}, o.shape...)...) })
 					wantRefusal(t, o.arg+" of a higher rank", err, c.op, o.arg, ops.ErrShape, ops.ErrArgument)
 				}

@@ -270,6 +270,13 @@ typedef struct {
   uint32_t reserved;
 } EmbeddingParams;
 
+// cast_{x}_{out}: a copy to another dtype, rounded to nearest even. Grid: any; 256 threads.
+typedef struct {
+  const void *x;  // [n]
+  void *out;      // [n]
+  int64_t n;
+} CastParams;
+
 // argmax_{dtype}: index of the largest element of each row, the first among equals; NaN counts as less than everything.
 // Grid: any; 1024 threads.
 typedef struct {

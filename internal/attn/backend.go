@@ -28,6 +28,7 @@ type Backend interface {
 	Linear(*LinearCall) error
 	SiLUMul(*SiLUMulCall) error
 	Embedding(*EmbeddingCall) error
+	Cast(*CastCall) error
 	Argmax(*ArgmaxCall) error
 	Softmax(*SoftmaxCall) error
 	TopK(*TopKCall) error
@@ -72,6 +73,9 @@ func (Unimplemented) SiLUMul(c *SiLUMulCall) error { return refuse(c) }
 
 // Embedding refuses.
 func (Unimplemented) Embedding(c *EmbeddingCall) error { return refuse(c) }
+
+// Cast refuses.
+func (Unimplemented) Cast(c *CastCall) error { return refuse(c) }
 
 // Argmax refuses.
 func (Unimplemented) Argmax(c *ArgmaxCall) error { return refuse(c) }

@@ -180,6 +180,44 @@ func (c *EmbeddingCall) Infer() error {
 	return k.err()
 }
 
+// CastCall copies x to another dtype, rounded once, to nearest even. What is beyond float16's range becomes infinite; NaN stays NaN.
+type CastCall struct {
+	X        Tensor // f32, f16 or bf16 of any shape, contiguous
+	OutDType DType  // Invalid: the dtype of Out, else of X
+	Out      Tensor // f32, f16 or bf16 in the shape of X
+}
+
+// Op is "cast".
+func (c *CastCall) Op() string { return "cast" }
+
+// Run gives the call to b.
+func (c *CastCall) Run(b Backend) error { return b.Cast(c) }
+
+// Infer checks the call and describes Out.
+func (c *CastCall) Infer() error {
+	k := checker{op: c.Op()}
+	if !k.tensor("x", &c.X, c.X.Rank, F32, F16, BF16) {
+		return k.err()
+	}
+	out := c.OutDType
+	switch {
+	case out != Invalid:
+	case c.Out.Valid():
+		out = c.Out.DType
+	default:
+		out = c.X.DType
+	}
+	if !out.Float() {
+		k.add(ErrDType, "out_dtype", "float32, float16 or bfloat16", "%v", out)
+	}
+	k.packed("x", &c.X)
+	if k.ok() {
+		k.output("out", &c.Out, out, c.X.Shape[:c.X.Rank]...)
+		k.apart("out", &c.Out, named{"x", &c.X})
+	}
+	return k.err()
+}
+
 // MergeLSECall joins attention over two disjoint sets of keys. With natural logs, m = max(a, b):
 //
 //	lse = m + ln(exp(a-m) + exp(b-m)),  out = outA·exp(a-lse) + outB·exp(b-lse)

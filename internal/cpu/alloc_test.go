@@ -37,6 +37,7 @@ func everyCall(t testing.TB, r *rand.Rand) []attn.Call {
 		&attn.LinearCall{X: random(r, attn.F32, 1, 512), Weight: weight},
 		&attn.SiLUMulCall{Gate: x, Up: x},
 		&attn.EmbeddingCall{IDs: repeat(64, 3), Weight: weight},
+		&attn.CastCall{X: x, OutDType: attn.F32}, &attn.CastCall{X: heads, OutDType: attn.F16},
 		&attn.ArgmaxCall{X: x},
 		&attn.SoftmaxCall{Logits: x, Temperature: 0.5},
 		&attn.TopKCall{Logits: x, K: 9},
@@ -72,6 +73,8 @@ func outputsOf(c attn.Call) []*attn.Tensor {
 	case *attn.SiLUMulCall:
 		return []*attn.Tensor{&c.Out}
 	case *attn.EmbeddingCall:
+		return []*attn.Tensor{&c.Out}
+	case *attn.CastCall:
 		return []*attn.Tensor{&c.Out}
 	case *attn.ArgmaxCall:
 		return []*attn.Tensor{&c.Out}

@@ -33,6 +33,7 @@ type frame struct {
 	linear    linearTask
 	silu      siluTask
 	embedding embeddingTask
+	cast      castTask
 	argmax    argmaxTask
 	softmax   softmaxTask
 	topK      topKTask
@@ -67,7 +68,7 @@ func (b *Backend) Threads() int { return len(b.pool.workers) + 1 }
 func (b *Backend) Supports(c attn.Call) []error {
 	switch c.(type) {
 	case *attn.DecodeCall, *attn.PrefillCall, *attn.AppendCall, *attn.MergeLSECall, *attn.RMSNormCall, *attn.RoPECall,
-		*attn.LinearCall, *attn.SiLUMulCall, *attn.EmbeddingCall, *attn.ArgmaxCall, *attn.SoftmaxCall, *attn.TopKCall:
+		*attn.LinearCall, *attn.SiLUMulCall, *attn.EmbeddingCall, *attn.CastCall, *attn.ArgmaxCall, *attn.SoftmaxCall, *attn.TopKCall:
 		return nil
 	}
 	return attn.Unimplemented{}.Supports(c)

@@ -206,7 +206,7 @@ func TestNoMemory(t *testing.T) {
 		&attn.MergeLSECall{OutA: h, OutB: h, LSEA: l, LSEB: l},
 		&attn.RMSNormCall{X: x, Weight: attn.Of(attn.F32, 8), Eps: 1},
 		&attn.RoPECall{X: h, Positions: i, RoPEConfig: attn.RoPEConfig{Base: 1e4}},
-		&attn.LinearCall{X: x, Weight: x}, &attn.SiLUMulCall{Gate: x, Up: x}, &attn.EmbeddingCall{IDs: i, Weight: x}, &attn.ArgmaxCall{X: x},
+		&attn.LinearCall{X: x, Weight: x}, &attn.SiLUMulCall{Gate: x, Up: x}, &attn.EmbeddingCall{IDs: i, Weight: x}, &attn.CastCall{X: x}, &attn.ArgmaxCall{X: x},
 		&attn.SoftmaxCall{Logits: x, Temperature: 1}, &attn.TopKCall{Logits: x, K: 2},
 	} {
 		if err := c.Run(b); !errors.Is(err, attn.ErrArgument) {

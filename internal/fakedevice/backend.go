@@ -34,6 +34,7 @@ func (b *backend) RoPE(c *attn.RoPECall) error           { return b.launch(c) }
 func (b *backend) Linear(c *attn.LinearCall) error       { return b.launch(c) }
 func (b *backend) SiLUMul(c *attn.SiLUMulCall) error     { return b.launch(c) }
 func (b *backend) Embedding(c *attn.EmbeddingCall) error { return b.launch(c) }
+func (b *backend) Cast(c *attn.CastCall) error           { return b.launch(c) }
 func (b *backend) Argmax(c *attn.ArgmaxCall) error       { return b.launch(c) }
 func (b *backend) Softmax(c *attn.SoftmaxCall) error     { return b.launch(c) }
 func (b *backend) TopK(c *attn.TopKCall) error           { return b.launch(c) }

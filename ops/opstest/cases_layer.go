@@ -15,6 +15,7 @@ func layerCases() []Case {
 	out = append(out, gateCases()...)
 	out = append(out, mergeCases()...)
 	out = append(out, argmaxCases()...)
+	out = append(out, castCases()...)
 	out = append(out, softmaxCases()...)
 	return append(out, topKCases()...)
 }

@@ -167,6 +167,19 @@ func layerFaults() []fault {
 		{"large logits clipped", softmax, skipping("the largest logit")},
 		{"equal shares where no token is allowed", softmax, skipping("a row without a token")},
 		{"probabilities in 16 bits", softmax, storing(func(x float64) float64 { return formats[attn.F16].round(x) })},
+		{"a cast that cuts off", []string{"cast"}, storing(func(x float64) float64 {
+			if bits := math.Float32bits(float32(x)); x == x {
+				return float64(math.Float32frombits(bits &^ (1<<13 - 1)))
+			}
+			return x
+		})},
+		{"a cast without subnormals", []string{"cast"}, storing(func(x float64) float64 {
+			if math.Abs(x) < 0x1p-14 {
+				return math.Copysign(0, x)
+			}
+			return x
+		})},
+		{"a cast that saturates", []string{"cast"}, storing(func(x float64) float64 { return max(min(x, 65504), -65504) })},
 		{"embedding row one off", []string{"embedding"}, &shiftedEmbedding{}},
 	}
 }

@@ -96,6 +96,10 @@ func goodEmbedding() *attn.EmbeddingCall {
 	return &attn.EmbeddingCall{IDs: attn.Of(attn.I32, 3), Weight: attn.Of(attn.Q8_0, 10, 2)}
 }
 
+func goodCast() *attn.CastCall {
+	return &attn.CastCall{X: attn.Of(attn.F16, 3, 8, 64), OutDType: attn.F32}
+}
+
 func goodArgmax() *attn.ArgmaxCall { return &attn.ArgmaxCall{X: attn.Of(attn.F16, 3, 64)} }
 
 func goodSoftmax() *attn.SoftmaxCall {
@@ -171,7 +175,7 @@ func TestAccepted(t *testing.T) {
 	with := func(c *attn.DecodeCall, change func(*attn.DecodeCall)) *attn.DecodeCall { change(c); return c }
 	calls := []attn.Call{
 		goodDecode(), raggedDecode(), nvfp4Decode(), maskedDecode(), goodPrefill(), raggedPrefill(), e4m3Prefill(), goodAppend(), turningAppend(), goodNorm(), goodRoPE(),
-		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(), goodArgmax(), goodSoftmax(), goodTopK(),
+		goodLinear(), goodSiLU(), goodEmbedding(), goodMerge(), goodCast(), goodArgmax(), goodSoftmax(), goodTopK(),
 		with(maskedDecode(), func(c *attn.DecodeCall) { c.Backend = "xqa" }),
 		with(goodDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),
 		with(raggedDecode(), func(c *attn.DecodeCall) { c.Backend = "trtllm-gen" }),

@@ -103,6 +103,15 @@ def layer_embedding(run, dt, suffix, out="bf16", rows=7, cols=64, vocab=11, gap=
     return compare("out", od.decode(o.get()), od.round(want), od, 0, 0, nmse=1)
 
 
+def layer_cast(run, dt, suffix, out="bf16", n=1000, skew=0):
+    p, od = P["CastParams"](), KIND[out]
+    x, xb, _ = rows_of(run, dt, 1, n + skew, 0, x=run.rng.standard_normal((1, n + skew)) * np.exp2(run.rng.integers(-30, 20, (1, n + skew))))
+    o = run.nan((n + skew,), od)
+    p.x, p.out, p.n = xb.at + skew * dt.size, o.at + skew * od.size, n
+    run.dev.launch(f"cast_{dt.name}_{out}" + suffix, (2,), 256, 0, p)
+    return compare("out", od.decode(o.get())[skew:], od.round(x[0, skew:]), od, 0, 0, nmse=1)
+
+
 def layer_argmax(run, dt, suffix, rows=5, cols=999, gap=0, special=None):
     p = P["ArgmaxParams"]()
     x = run.rng.standard_normal((rows, cols))
@@ -266,6 +275,8 @@ def layer_cases():
         c[f"silu/{dt}/odd"] = dict(op="silu_mul", dt=dt, cols=37)
         for out in ("f32", "f16", "bf16"):
             c[f"embedding/{dt}/{out}"] = dict(op="embedding", dt=dt, out=out)
+            c[f"cast/{dt}/{out}"] = dict(op="cast", dt=dt, out=out)
+            c[f"cast/{dt}/{out}/askew"] = dict(op="cast", dt=dt, out=out, n=37, skew=3)
         c[f"embedding/{dt}/odd"] = dict(op="embedding", dt=dt, out=dt, cols=37, gap=3)
         for bad in (-1, 11, 1 << 30):
             c[f"embedding/{dt}/id={bad}"] = dict(op="embedding", dt=dt, out=dt, bad=bad, expect=(10, 3))
