@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/gaze-ml/gaze/examples/llama/model"
 	"github.com/gaze-ml/gaze/examples/llama/sample"
 	"github.com/gaze-ml/gaze/examples/llama/schedule"
 	"github.com/gaze-ml/gaze/examples/llama/tokenizer"
@@ -29,13 +30,18 @@ type answer struct {
 }
 
 // pick chooses the next token and writes the text that it completes.
-func (a *answer) pick(logits []float32) (id int32, end bool, err error) {
-	if id, err = a.sampler.Sample(logits); err != nil {
+func (a *answer) pick(logits model.Logits) (id int32, end bool, err error) {
+	if logits.IDs != nil {
+		id, err = a.sampler.SampleFrom(logits.IDs, logits.Values)
+	} else {
+		id, err = a.sampler.Sample(logits.Values)
+	}
+	if err != nil {
 		return 0, false, err
 	}
 	a.first()
 	if a.record != nil {
-		a.record.record(logits, id, a.top)
+		a.record.record(logits.Values, id, a.top)
 	}
 	switch {
 	case int(id) >= a.tok.Size():

@@ -25,8 +25,14 @@ func configure(o options, h model.HParams, prompts []prompt, d graph.Device) mod
 	if o.context > 0 {
 		c.Context = o.context
 	}
+	if d != nil && o.logits == "" { // only what is needed leaves the device
+		c.Candidates = o.sampling.Candidates()
+	}
 	if o.bench {
 		c.Requests, c.Tokens = o.parallel, benchTokens(o)
+		if d != nil {
+			c.Candidates = 1
+		}
 	}
 	if len(prompts) > 0 {
 		c.Tokens = room(o, c, prompts)

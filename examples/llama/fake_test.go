@@ -138,7 +138,7 @@ func (f *fake) Cache() *graph.KVCache { return f.cache }
 
 func (f *fake) Piece(n int) int { return n }
 
-func (f *fake) Run(ctx context.Context, parts []model.Part) (out [][]float32, err error) {
+func (f *fake) Run(ctx context.Context, parts []model.Part) (out []model.Logits, err error) {
 	f.most = max(f.most, len(parts))
 	for _, p := range parts {
 		s := f.said[p.Seq]
@@ -159,7 +159,7 @@ func (f *fake) Run(ctx context.Context, parts []model.Part) (out [][]float32, er
 		id := s.script[min(s.n, len(s.script)-1)]
 		logits[id], logits[(id+1)%vocabSize] = 10, 5 // after an "a" in the script a "b" is the second choice
 		s.n++
-		out = append(out, logits)
+		out = append(out, model.Logits{Values: logits})
 	}
 	return out, nil
 }

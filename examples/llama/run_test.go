@@ -358,8 +358,8 @@ func TestTypedErrors(t *testing.T) {
 // nanModel's arithmetic has gone wrong.
 type nanModel struct{ fake }
 
-func (*nanModel) Run(context.Context, []model.Part) ([][]float32, error) {
-	return [][]float32{{0, float32(math.NaN())}}, nil
+func (*nanModel) Run(context.Context, []model.Part) ([]model.Logits, error) {
+	return []model.Logits{{Values: []float32{0, float32(math.NaN())}}}, nil
 }
 
 // The sizes of the model are those asked for; the cache holds what the prompts that run at once may need, or a context for each.

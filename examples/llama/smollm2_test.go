@@ -73,9 +73,9 @@ func greedy(t testing.TB, f *gguf.File, c model.Config, prompts [][]int32, n []i
 	}()
 	out = make([][]step, len(prompts))
 	for i, p := range prompts {
-		reqs = append(reqs, &schedule.Request{Prompt: p, Pick: func(logits []float32) (int32, bool, error) {
-			id := likeliest(logits, 1)[0]
-			out[i] = append(out[i], step{id, slices.Clone(logits)})
+		reqs = append(reqs, &schedule.Request{Prompt: p, Pick: func(logits model.Logits) (int32, bool, error) {
+			id := logits.Likeliest()
+			out[i] = append(out[i], step{id, slices.Clone(logits.Values)})
 			return id, len(out[i]) == n[i], nil
 		}})
 	}

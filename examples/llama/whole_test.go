@@ -341,8 +341,8 @@ func openAndRun(t *testing.T, data []byte) error {
 		}
 	}()
 	n := 0
-	return schedule.Run(t.Context(), m, schedule.Config{Requests: 1, Context: c.Context, Chunk: c.Chunk}, []*schedule.Request{{Prompt: one.ids, Pick: func(logits []float32) (int32, bool, error) {
+	return schedule.Run(t.Context(), m, schedule.Config{Requests: 1, Context: c.Context, Chunk: c.Chunk}, []*schedule.Request{{Prompt: one.ids, Pick: func(logits model.Logits) (int32, bool, error) {
 		n++
-		return likeliest(logits, 1)[0], n == 2, nil
+		return logits.Likeliest(), n == 2, nil
 	}}}, &schedule.Stats{})
 }

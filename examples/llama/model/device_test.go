@@ -1,12 +1,15 @@
 package model
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"testing"
 
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/examples/llama/internal/tinymodel"
+	"github.com/gaze-ml/gaze/graph"
 	"github.com/gaze-ml/gaze/internal/fakedevice"
 	"github.com/gaze-ml/gaze/ops"
 )
@@ -89,5 +92,67 @@ func TestModelDeviceRefuses(t *testing.T) {
 	c.Device, c.KV = d, tensor.Float32
 	if _, err := Open(file, h, c); err == nil || d.Counts().Blocks != 0 {
 		t.Errorf("%v, %d blocks", err, d.Counts().Blocks)
+	}
+}
+
+// With candidates a model gives the largest of the logits that it gives without, in order, on the CPU and on a device, for prompts and
+// single tokens of two sequences; where they are the whole vocabulary, or more than devices look for, it gives all.
+func TestCandidates(t *testing.T) {
+	f := tinymodel.New(tinymodel.Plain, 3)
+	data, ids := f.Bytes(t, nil), f.Tokens(30)
+	d, err := fakedevice.New("fake", 64<<20)
+	if err != nil && !errors.Is(err, ops.ErrNoDevice) {
+		t.Fatal(err)
+	}
+	devices := map[string]graph.Device{"cpu": nil}
+	if err == nil {
+		defer d.Close()
+		devices["fake"] = d
+	}
+	for name, dev := range devices {
+		t.Run(name, func(t *testing.T) {
+			c := config(2, 2*len(ids))
+			c.Device, c.KV = dev, ops.Float16
+			whole := open(t, data, c)
+			c.Candidates = 7
+			part := open(t, data, c)
+			c.Candidates = mostCandidates + 1
+			if same := open(t, data, c); same.stages[shape{rows: 1, requests: 1}].chosen != nil {
+				t.Errorf("graphs look for %d candidates of a vocabulary of %d", c.Candidates, same.weights.h.Vocab)
+			}
+			a, b := newChat(t, whole), newChat(t, whole)
+			var twins []Part
+			for _, chat := range []*chat{newChat(t, part), newChat(t, part)} {
+				twins = append(twins, Part{Seq: chat.seq})
+			}
+			for _, step := range [][2]int{{12, 3}, {1, 1}, {1, 1}, {4, 1}} {
+				want := [][]float32{slices.Clone(a.step(ids[:step[0]]...)), b.step(ids[5 : 5+step[1]]...)}
+				twins[0].IDs, twins[1].IDs = ids[:step[0]], ids[5:5+step[1]]
+				for _, p := range twins {
+					if err := part.Cache().Append(p.Seq, len(p.IDs)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got, err := part.Run(t.Context(), twins)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, l := range got {
+					order := make([]int32, len(want[i]))
+					for id := range order {
+						order[id] = int32(id)
+					}
+					slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(want[i][y], want[i][x]) })
+					if !slices.Equal(l.IDs, order[:7]) || l.Likeliest() != (Logits{Values: want[i]}).Likeliest() {
+						t.Fatalf("%v: candidates %v, want %v", step, l.IDs, order[:7])
+					}
+					for k, id := range l.IDs {
+						if l.Values[k] != want[i][id] {
+							t.Errorf("%v: logit %v of token %d, want %v", step, l.Values[k], id, want[i][id])
+						}
+					}
+				}
+			}
+		})
 	}
 }

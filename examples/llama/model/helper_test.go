@@ -76,7 +76,7 @@ func (c *chat) prefill(ids []int32) []float32 {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return logits
+	return logits.Values
 }
 
 // step runs tokens in one step.
@@ -99,7 +99,7 @@ func (c *chat) try(ids ...int32) ([]float32, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.m.cache.Truncate(c.seq, had))
 	}
-	return out[0], nil
+	return out[0].Values, nil
 }
 
 // near compares logits with the formula's: float32 rounding through a few layers.

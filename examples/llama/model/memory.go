@@ -42,12 +42,13 @@ func Estimate(f *gguf.File, h HParams, c Config) Memory {
 
 // buffers is what a graph's results take: in each row the residual stream beside the widest part of a layer, which is the MLP (the
 // normed row, gate and up, or those and their product) or the attention (queries, as they were and turned, keys and values), with
-// an eighth more for gaps between them; and the logits.
+// an eighth more for gaps between them; and the logits, with the candidates among them.
 func (c Config) buffers(h HParams, s shape) int64 {
 	float := c.elementBytes()
 	q, kv := h.Heads*h.HeadDim, h.KVHeads*h.HeadDim
 	row := max(h.Hidden+3*h.FFN, 2*h.Hidden+2*h.FFN, 2*h.Hidden+2*q+2*kv)
-	return add(bytes(float, s.rows, row+row/8), bytes(float, s.requests, h.Vocab+h.Hidden))
+	logits := add(bytes(float, s.requests, h.Vocab+h.Hidden), bytes(4+4, s.requests, c.candidates(h.Vocab)))
+	return add(bytes(float, s.rows, row+row/8), logits)
 }
 
 // bytes multiplies sizes, which may be hostile.

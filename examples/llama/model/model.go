@@ -24,6 +24,10 @@ type Config struct {
 	Threads  int          // 0: one for each core
 	KV       tensor.Dtype // of the KV cache: tensor.Float32, ops.Float16, ops.BFloat16 or ops.Float8E4M3
 	Device   graph.Device // nil: the CPU; it must be able to record, and outlive the model
+
+	// Candidates, unless 0, is how many of the largest logits of a row Run gives, which is all that leaves a device then. Where the
+	// vocabulary has no more, or it is more than the most that devices look for, 1024, Run gives all.
+	Candidates int
 }
 
 // Pages is the number of pages of the cache.
@@ -36,7 +40,7 @@ func (c Config) check(h HParams) error {
 		got, most int
 	}{
 		{"context", c.Context, h.MaxContext}, {"requests", c.Requests, 1 << 16}, {"tokens", c.Tokens, maxContext}, {"page_size", c.PageSize, 1 << 16},
-		{"chunk", c.Chunk, 1 << 20}, {"threads", c.Threads + 1, 1 << 16},
+		{"chunk", c.Chunk, 1 << 20}, {"threads", c.Threads + 1, 1 << 16}, {"candidates", c.Candidates + 1, maxWidth},
 	} {
 		if s.got < 1 || s.got > s.most {
 			return &ops.Error{Kind: ops.ErrArgument, Op: "llama", Arg: s.name, Got: fmt.Sprint(s.got), Want: fmt.Sprintf("1 to %d", s.most)}
@@ -63,6 +67,26 @@ type Model struct {
 type Part struct {
 	Seq *graph.Sequence
 	IDs []int32
+}
+
+// Logits are what a model says of the tokens that may come next.
+type Logits struct {
+	Values []float32
+	IDs    []int32 // of Values, which then are the largest in descending order, equals by id; nil: Values are every token's, by id
+}
+
+// Likeliest is the token with the largest logit, the lowest id of equals.
+func (l Logits) Likeliest() int32 {
+	if l.IDs != nil {
+		return l.IDs[0]
+	}
+	best := 0
+	for i, x := range l.Values {
+		if x > l.Values[best] {
+			best = i
+		}
+	}
+	return int32(best)
 }
 
 // Open makes the model of a file that stays open until Close. An error is a [*gguf.Error] about the file or an [*ops.Error].
@@ -105,9 +129,9 @@ func (c Config) cache(h HParams) graph.KVCacheConfig {
 // Cache is where the sequences of Run are.
 func (m *Model) Cache() *graph.KVCache { return m.cache }
 
-// Run runs one step and returns the logits [vocab] after the last token of each part, which are valid until the next call. Where it
+// Run runs one step and returns the logits after the last token of each part, which are valid until the next call. Where it
 // fails the sequences keep the slots that they have. The error is ctx's once ctx is done.
-func (m *Model) Run(ctx context.Context, parts []Part) ([][]float32, error) {
+func (m *Model) Run(ctx context.Context, parts []Part) ([]Logits, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -113,10 +113,10 @@ func TestBatchesEqualAlone(t *testing.T) {
 			chats, singles = append(chats, c), append(singles, newChat(t, alone))
 			parts = append(parts, Part{c.seq, p})
 		}
-		same := func(what string, out [][]float32, ids [][]int32) {
+		same := func(what string, out []Logits, ids [][]int32) {
 			t.Helper()
 			for i, logits := range out {
-				if want := singles[i].step(ids[i]...); !slices.Equal(logits, want) {
+				if want := singles[i].step(ids[i]...); !slices.Equal(logits.Values, want) {
 					t.Errorf("%v: %s of sequence %d: logits differ from those alone", kv, what, i)
 				}
 			}

@@ -112,8 +112,9 @@ type stage struct {
 	reqs    []graph.Request
 	machine *graph.Machine
 	capture *graph.Capture // on a device: what every step replays
-	logits  *gorgonia.Node // [requests, vocab]
-	out     [][]float32
+	logits  *gorgonia.Node // [requests, vocab], or of the candidates
+	chosen  *gorgonia.Node // [requests, candidates] their ids; nil: every token's
+	out     []Logits
 }
 
 // stage is the graph of a shape.
@@ -151,6 +152,11 @@ func (m *Model) stage(sh shape) (*stage, error) {
 	if s.logits, err = graph.Llama(ids, cfg, w, kvs, step); err != nil {
 		return nil, err
 	}
+	if n := m.config.candidates(s.logits.Shape()[1]); n > 0 {
+		if s.logits, s.chosen, err = ops.TopK(s.logits, n); err != nil {
+			return nil, err
+		}
+	}
 	if s.machine, err = graph.NewMachine(g, graph.On(m.device)); err != nil {
 		return nil, err
 	}
@@ -161,7 +167,18 @@ func (m *Model) stage(sh shape) (*stage, error) {
 	return s, err
 }
 
-func (s *stage) run(parts []Part) ([][]float32, error) {
+// mostCandidates is how many the kernels of devices look for.
+const mostCandidates = 1024
+
+// candidates is the number of a row's logits that Run gives of a vocabulary; 0: all.
+func (c Config) candidates(vocab int) int {
+	if c.Candidates > mostCandidates || c.Candidates >= vocab {
+		return 0
+	}
+	return c.Candidates
+}
+
+func (s *stage) run(parts []Part) ([]Logits, error) {
 	s.reqs = s.reqs[:0]
 	row := 0
 	for _, p := range parts {
@@ -172,40 +189,54 @@ func (s *stage) run(parts []Part) ([][]float32, error) {
 	if err := s.batch.Set(s.reqs...); err != nil {
 		return nil, err
 	}
-	logits, err := s.step()
-	if err != nil {
+	if err := s.step(); err != nil {
 		return nil, err
 	}
-	vocab := s.logits.Shape()[1]
-	s.out = s.out[:0]
-	for i := range parts {
-		s.out = append(s.out, logits[i*vocab:][:vocab])
-	}
-	return s.out, nil
-}
-
-// step runs the graph and gives all logits.
-func (s *stage) step() ([]float32, error) {
-	if s.capture != nil {
-		if err := s.capture.Run(); err != nil {
-			return nil, err
-		}
-		v, err := s.machine.Host(s.logits)
-		if err != nil {
-			return nil, err
-		}
-		return ops.Float32s(v)
-	}
-	if err := s.machine.RunAll(); err != nil {
-		return nil, err
-	}
-	v, err := s.machine.Value(s.logits)
+	v, err := s.value(s.logits)
 	if err != nil {
 		return nil, err
 	}
 	logits, ok := v.Data().([]float32)
 	if !ok {
-		return nil, fmt.Errorf("llama: got logits of %v, want float32", v.Dtype())
+		if logits, err = ops.Float32s(v); err != nil {
+			return nil, err
+		}
 	}
-	return logits, nil
+	var ids []int32
+	if s.chosen != nil {
+		if v, err = s.value(s.chosen); err != nil {
+			return nil, err
+		}
+		ids = v.Data().([]int32)
+	}
+	n := s.logits.Shape()[1]
+	s.out = s.out[:0]
+	for i := range parts {
+		l := Logits{Values: logits[i*n:][:n]}
+		if ids != nil {
+			l.IDs = ids[i*n:][:n]
+		}
+		s.out = append(s.out, l)
+	}
+	return s.out, nil
+}
+
+// step runs the graph.
+func (s *stage) step() error {
+	if s.capture != nil {
+		return s.capture.Run()
+	}
+	return s.machine.RunAll()
+}
+
+// value is a result in the host's memory: a copy of a device's.
+func (s *stage) value(n *gorgonia.Node) (*tensor.Dense, error) {
+	if s.capture != nil {
+		return s.machine.Host(n)
+	}
+	v, err := s.machine.Value(n)
+	if err != nil {
+		return nil, err
+	}
+	return v.(*tensor.Dense), nil
 }

@@ -39,7 +39,7 @@ func (m *Model) TimeDecode(ctx context.Context, requests, steps int) (d time.Dur
 		if err != nil {
 			return 0, err
 		}
-		parts[i] = Part{seq, []int32{likeliest(logits)}}
+		parts[i] = Part{seq, []int32{logits.Likeliest()}}
 	}
 	begin := time.Now()
 	for range steps {
@@ -51,22 +51,22 @@ func (m *Model) TimeDecode(ctx context.Context, requests, steps int) (d time.Dur
 			return 0, err
 		}
 		for i := range parts {
-			parts[i].IDs[0] = likeliest(logits[i])
+			parts[i].IDs[0] = logits[i].Likeliest()
 		}
 	}
 	return time.Since(begin), nil
 }
 
 // prompt runs tokens in one sequence, in as few steps as go, and returns the logits after the last.
-func (m *Model) prompt(ctx context.Context, seq *graph.Sequence, ids []int32) (logits []float32, err error) {
+func (m *Model) prompt(ctx context.Context, seq *graph.Sequence, ids []int32) (logits Logits, err error) {
 	for len(ids) > 0 {
 		n := m.Piece(len(ids))
 		if err := m.cache.Append(seq, n); err != nil {
-			return nil, err
+			return Logits{}, err
 		}
 		out, err := m.Run(ctx, []Part{{seq, ids[:n]}})
 		if err != nil {
-			return nil, err
+			return Logits{}, err
 		}
 		logits, ids = out[0], ids[n:]
 	}
@@ -100,15 +100,4 @@ func (m *Model) random(n int) []int32 {
 		ids[i] = int32(r.IntN(m.weights.h.Vocab))
 	}
 	return ids
-}
-
-// likeliest is the first of the largest logits.
-func likeliest(logits []float32) int32 {
-	best := 0
-	for i, x := range logits {
-		if x > logits[best] {
-			best = i
-		}
-	}
-	return int32(best)
 }

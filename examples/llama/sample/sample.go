@@ -3,6 +3,7 @@
 package sample
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -141,7 +142,48 @@ func (s *Sampler) Sample(logits []float32) (int32, error) {
 	if s.p.Temperature == 0 || s.p.TopK == 1 {
 		return best, nil
 	}
-	kept, total := s.filter(logits, logits[best])
+	kept, sorted := s.first(logits)
+	kept, total := s.filter(kept, sorted, logits[best])
+	return s.draw(kept, total), nil
+}
+
+// Candidates is how many of the largest logits are enough for [Sampler.SampleFrom] to pick what [Sampler.Sample] picks from all; 0: all of
+// them, for only top-k and greed say beforehand what is left out, and a penalty below 1 lifts tokens.
+func (p Params) Candidates() int {
+	n := p.TopK
+	if p.Temperature == 0 {
+		n = 1
+	}
+	switch {
+	case n == 0, p.RepeatPenalty > 0 && p.RepeatPenalty < 1:
+		return 0
+	case p.RepeatPenalty > 1: // so many may fall
+		n += cmp.Or(p.RepeatLast, defaultRepeatLast)
+	}
+	return n
+}
+
+// SampleFrom is Sample where only the [Params.Candidates] largest logits are known: those of ids. The others may be anything less, NaN
+// too. Neither slice is changed.
+func (s *Sampler) SampleFrom(ids []int32, logits []float32) (int32, error) {
+	s.pool = slices.Grow(s.pool[:0], len(ids))
+	for i, x := range logits {
+		if x != x || x > math.MaxFloat32 {
+			return 0, &Error{ErrLogits, fmt.Sprintf("logit %d", ids[i]), fmt.Sprint(x), "a finite number or -Inf"}
+		}
+		if s.p.RepeatPenalty != 1 && slices.Contains(s.recent, ids[i]) {
+			x = s.penalised(x)
+		}
+		s.pool = append(s.pool, token{id: ids[i], logit: x})
+	}
+	sortTokens(s.pool)
+	if len(s.pool) == 0 || s.pool[0].logit < -math.MaxFloat32 {
+		return 0, &Error{ErrLogits, "logits", fmt.Sprintf("%d of them, none finite", len(logits)), "at least one finite number"}
+	}
+	if s.p.Temperature == 0 || s.p.TopK == 1 {
+		return s.pool[0].id, nil
+	}
+	kept, total := s.filter(s.pool[:min(s.p.TopK, len(s.pool))], true, s.pool[0].logit)
 	return s.draw(kept, total), nil
 }
 
@@ -171,17 +213,12 @@ func (s *Sampler) penalise(logits []float32) []float32 {
 		s.seen = make([]bool, len(logits))
 	}
 	s.scaled = append(s.scaled[:0], logits...)
-	penalty := float32(s.p.RepeatPenalty)
 	for _, id := range s.recent {
 		if id < 0 || int(id) >= len(logits) || s.seen[id] {
 			continue
 		}
 		s.seen[id] = true
-		if s.scaled[id] > 0 {
-			s.scaled[id] /= penalty
-		} else {
-			s.scaled[id] *= penalty
-		}
+		s.scaled[id] = s.penalised(s.scaled[id])
 	}
 	for _, id := range s.recent {
 		if id >= 0 && int(id) < len(logits) {
@@ -191,17 +228,19 @@ func (s *Sampler) penalise(logits []float32) []float32 {
 	return s.scaled
 }
 
-// filter returns the tokens that top-k, top-p and min-p keep, with their weights, and the sum of the weights.
-func (s *Sampler) filter(logits []float32, largest float32) (kept []token, total float64) {
+// penalised is the logit of a recent token.
+func (s *Sampler) penalised(x float32) float32 {
+	if x > 0 {
+		return x / float32(s.p.RepeatPenalty)
+	}
+	return x * float32(s.p.RepeatPenalty)
+}
+
+// filter returns the tokens that top-p and min-p keep of those that top-k has kept, with their weights, and the sum of the weights.
+func (s *Sampler) filter(kept []token, sorted bool, largest float32) (_ []token, total float64) {
 	p := s.p.TopP
 	if p == 0 {
 		p = 1
-	}
-	sorted := s.p.TopK > 0 && s.p.TopK < len(logits)
-	if sorted {
-		kept = s.top(logits, s.p.TopK)
-	} else {
-		kept = s.all(logits)
 	}
 	// exp((logit − largest)/temperature) can't overflow.
 	for i := range kept {
@@ -225,6 +264,14 @@ func (s *Sampler) filter(logits []float32, largest float32) (kept []token, total
 	return kept, total
 }
 
+// first puts the tokens that top-k keeps in the pool, and tells whether they are in order.
+func (s *Sampler) first(logits []float32) (kept []token, sorted bool) {
+	if s.p.TopK > 0 && s.p.TopK < len(logits) {
+		return s.top(logits, s.p.TopK), true
+	}
+	return s.all(logits), false
+}
+
 // all puts every token in the pool.
 func (s *Sampler) all(logits []float32) []token {
 	s.pool = slices.Grow(s.pool[:0], len(logits))
@@ -245,13 +292,18 @@ func (s *Sampler) top(logits []float32, k int) []token {
 			sink(h, 0, token.unlikelier)
 		}
 	}
+	sortTokens(h)
+	return h
+}
+
+// sortTokens puts the likeliest first.
+func sortTokens(h []token) {
 	slices.SortFunc(h, func(a, b token) int {
 		if a.likelier(b) {
 			return -1
 		}
 		return 1
 	})
-	return h
 }
 
 // nucleus returns the likeliest tokens, in order, until their weights sum to enough, and the sum. Unless the tokens are

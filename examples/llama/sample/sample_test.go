@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -135,7 +136,8 @@ func TestTopPIsSmallest(t *testing.T) {
 		p := 0.05 + 0.9*float64(seed)/30
 		for _, k := range []int{0, 40} {
 			s := sampler(t, Params{Temperature: 1, TopP: p, TopK: k})
-			kept, _ := s.filter(logits, slices.Max(logits))
+			kept, sorted := s.first(logits)
+			kept, _ = s.filter(kept, sorted, slices.Max(logits))
 
 			order := make([]int32, len(logits))
 			for i := range order {
@@ -176,7 +178,8 @@ func TestDistribution(t *testing.T) {
 		p.Seed = 11
 		s := sampler(t, p)
 		want := make([]float64, len(logits)) // by the definition, over what is kept
-		kept, total := s.filter(logits, slices.Max(logits))
+		kept, sorted := s.first(logits)
+		kept, total := s.filter(kept, sorted, slices.Max(logits))
 		sum := 0.0
 		for _, token := range kept {
 			want[token.id] = math.Exp(float64(logits[token.id]) / p.Temperature)
@@ -341,6 +344,71 @@ func TestNoAllocation(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { s.Accept(pick(t, s, logits)) }); n != 0 {
 			t.Errorf("%+v: %v allocations for a token", p, n)
 		}
+	}
+}
+
+// candidates are the n largest logits in descending order, equals by id, as a device finds them.
+func candidates(logits []float32, n int) (ids []int32, values []float32) {
+	for i := range logits {
+		ids = append(ids, int32(i))
+	}
+	slices.SortStableFunc(ids, func(a, b int32) int { return cmp.Compare(logits[b], logits[a]) })
+	ids = ids[:min(n, len(ids))]
+	for _, id := range ids {
+		values = append(values, logits[id])
+	}
+	return ids, values
+}
+
+// The candidates give the tokens that all logits give, draw for draw, also where many are alike and where a penalty lets them fall.
+func TestSampleFrom(t *testing.T) {
+	for _, p := range []Params{
+		{}, {Temperature: 1, TopK: 1}, {Temperature: 1, TopK: 2}, {Temperature: 0.8, TopK: 40}, {Temperature: 2, TopK: 40, TopP: 0.9}, {Temperature: 1, TopK: 20, MinP: 0.3},
+		{RepeatPenalty: 1.5}, {RepeatPenalty: 9, RepeatLast: 3}, {Temperature: 1, TopK: 5, RepeatPenalty: 1.3}, {Temperature: 1.5, TopK: 30, TopP: 0.95, MinP: 0.05, RepeatPenalty: 4, RepeatLast: 20},
+	} {
+		for seed := range uint64(5) {
+			p.Seed = seed
+			whole, part := sampler(t, p), sampler(t, p)
+			for step := range uint64(60) {
+				logits := random(400, 1000*seed+step/3) // the same ones three times: what was picked would be picked again
+				for i := range logits {
+					logits[i] = float32(math.Round(float64(8*logits[i]))) / 8
+					if i%7 == 0 {
+						logits[i] = -inf
+					}
+				}
+				want := pick(t, whole, logits)
+				got, err := part.SampleFrom(candidates(logits, p.Candidates()))
+				if err != nil || got != want {
+					t.Fatalf("%+v, step %d: got %d and %v, want %d", p, step, got, err, want)
+				}
+				whole.Accept(want)
+				part.Accept(want)
+			}
+		}
+	}
+	for _, p := range []Params{{Temperature: 1}, {Temperature: 1, TopP: 0.5, MinP: 0.1}, {Temperature: 1, TopK: 40, RepeatPenalty: 0.9}, {RepeatPenalty: 0.5}} {
+		if n := p.Candidates(); n != 0 {
+			t.Errorf("%+v: %d candidates, want to be told that it takes all", p, n)
+		}
+	}
+	for _, values := range [][]float32{{}, {-inf, -inf}, {inf, 1}, {1, float32(math.NaN())}} {
+		if _, err := sampler(t, Params{Temperature: 1, TopK: 2}).SampleFrom([]int32{5, 3}[:len(values)], values); !errors.Is(err, ErrLogits) {
+			t.Errorf("of %v: %v, want %v", values, err, ErrLogits)
+		}
+	}
+	s := sampler(t, Params{Temperature: 1, TopK: 40, TopP: 0.9, RepeatPenalty: 1.1})
+	ids, values := candidates(random(1000, 1), s.p.Candidates())
+	draw := func() {
+		id, err := s.SampleFrom(ids, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Accept(id)
+	}
+	draw()
+	if n := testing.AllocsPerRun(200, draw); n != 0 {
+		t.Errorf("%v allocations for a token", n)
 	}
 }
 

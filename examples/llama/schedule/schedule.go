@@ -19,7 +19,7 @@ import (
 // Model is what runs the steps; see [model.Model].
 type Model interface {
 	Cache() *graph.KVCache
-	Run(ctx context.Context, parts []model.Part) ([][]float32, error)
+	Run(ctx context.Context, parts []model.Part) ([]model.Logits, error)
 	Piece(n int) int
 }
 
@@ -34,8 +34,8 @@ type Config struct {
 // last bit, unless Shared or Again say otherwise.
 type Request struct {
 	Prompt []int32
-	// Pick chooses the next token from the logits [vocab] after the tokens so far, and says whether the request ends with it.
-	Pick func(logits []float32) (id int32, end bool, err error)
+	// Pick chooses the next token from the logits after the tokens so far, and says whether the request ends with it.
+	Pick func(logits model.Logits) (id int32, end bool, err error)
 	// Leave, unless nil, is told when the request ends, and why unless Pick ended it.
 	Leave func(Reason) error
 

@@ -48,7 +48,7 @@ func (s *shadow) Cache() *graph.KVCache { return s.cache }
 // Piece is odd, so that prompts have several, and sometimes more than goes.
 func (s *shadow) Piece(n int) int { return s.config.Chunk + 1 - n%3 }
 
-func (s *shadow) Run(ctx context.Context, parts []model.Part) ([][]float32, error) {
+func (s *shadow) Run(ctx context.Context, parts []model.Part) ([]model.Logits, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *shadow) Run(ctx context.Context, parts []model.Part) ([][]float32, erro
 			*slot(i, int(lens[i])-len(p.IDs)+j) = id
 		}
 	}
-	var out [][]float32
+	var out []model.Logits
 	for i := range parts {
 		var history []int32
 		for j := range int(lens[i]) {
@@ -90,7 +90,7 @@ func (s *shadow) Run(ctx context.Context, parts []model.Part) ([][]float32, erro
 		}
 		logits := make([]float32, vocab)
 		logits[next(history)] = 1
-		out = append(out, logits)
+		out = append(out, model.Logits{Values: logits})
 	}
 	return out, nil
 }
@@ -124,8 +124,8 @@ type client struct {
 func newClient(prompt []int32, want int) *client {
 	c := &client{want: want}
 	c.Prompt = prompt
-	c.Pick = func(logits []float32) (int32, bool, error) {
-		id := int32(slices.Index(logits, 1))
+	c.Pick = func(logits model.Logits) (int32, bool, error) {
+		id := int32(slices.Index(logits.Values, 1))
 		c.got = append(c.got, id)
 		return id, len(c.got) == want, nil
 	}
@@ -331,7 +331,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	cs := clients()
-	cs[1].Pick = func([]float32) (int32, bool, error) { return 0, false, broken }
+	cs[1].Pick = func(model.Logits) (int32, bool, error) { return 0, false, broken }
 	if _, err := run(t, newShadow(t, cfg, 30, 4), cfg, cs...); !errors.Is(err, broken) {
 		t.Errorf("Pick: %v", err)
 	}

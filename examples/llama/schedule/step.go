@@ -75,7 +75,7 @@ func (l *loop) finish(ctx context.Context) error {
 }
 
 // run runs the step and counts it.
-func (l *loop) run(ctx context.Context) ([][]float32, error) {
+func (l *loop) run(ctx context.Context) ([]model.Logits, error) {
 	generated, prompt := 0, 0
 	for i, r := range l.step {
 		if r.seq.Len() > len(r.Prompt) && len(l.parts[i].IDs) == 1 {
