@@ -1,4 +1,5 @@
-// Package ops holds FlashInfer's attention as Gorgonia graph ops, and the other ops of a Llama decoder layer.
+// Package ops holds FlashInfer's attention as Gorgonia graph ops, the other ops of a Llama decoder layer, and what
+// sampling needs of its logits.
 //
 // Each op comes twice. A constructor ([BatchDecode], [BatchPrefill], [AppendKV], [RMSNorm], …) takes nodes, checks shapes and
 // dtypes at once and gives a node of the graph. A direct call ([Decode], [Prefill], [Append], …) takes tensors and runs now.
