@@ -32,14 +32,13 @@ var embedded source = func(symbol string, capability int) (string, func() ([]byt
 
 // images is the code that a Runtime has loaded: a module is loaded when the first of its kernels is launched.
 type images struct {
-	modules   map[string]*driver.Module
-	functions map[*kernel]*driver.Function
+	modules map[string]*driver.Module
 }
 
-// function gives a kernel's function, ready for launches with its shared memory.
+// function gives the function of one of the Runtime's kernels, ready for launches with its shared memory.
 func (im *images) function(ctx *driver.Context, k *kernel, capability int) (*driver.Function, error) {
-	if f := im.functions[k]; f != nil {
-		return f, nil
+	if k.function != nil {
+		return k.function, nil
 	}
 	name, load, err := embedded(k.Symbol, capability)
 	if err != nil {
@@ -55,7 +54,7 @@ func (im *images) function(ctx *driver.Context, k *kernel, capability int) (*dri
 			return nil, err
 		}
 		if im.modules == nil {
-			im.modules, im.functions = map[string]*driver.Module{}, map[*kernel]*driver.Function{}
+			im.modules = map[string]*driver.Module{}
 		}
 		im.modules[name] = m
 	}
@@ -68,7 +67,7 @@ func (im *images) function(ctx *driver.Context, k *kernel, capability int) (*dri
 			return nil, err
 		}
 	}
-	im.functions[k] = f
+	k.function = f
 	return f, nil
 }
 

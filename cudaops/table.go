@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/cudaops/kernels"
 	"github.com/gaze-ml/gaze/internal/attn"
 )
@@ -21,6 +22,8 @@ type kernel struct {
 	PerSM   int    // decode and prefill: blocks that run on a multiprocessor at once
 
 	Outs []attn.DType // decode and prefill: dtypes of the output, U8 for nvfp4
+
+	function *driver.Function // once loaded, of a Runtime's copy of the row
 }
 
 // key is what a call asks for. What does not matter for an op is zero. One kernel may serve several keys.
@@ -189,8 +192,8 @@ func (k *kernel) runs(capability int) bool {
 	return capability >= 80
 }
 
-// choices are the kernels that a GPU of a compute capability, with so much shared memory a block, runs: the best for each key, and all of
-// them in the table's order.
+// choices are a Runtime's copies of the kernels that a GPU of a compute capability, with so much shared memory a block, runs: the best for
+// each key, and all of them in the table's order.
 type choices struct {
 	best map[key]*kernel
 	all  []*kernel
@@ -201,8 +204,9 @@ func choicesOf(capability, shared int) (choices, error) {
 	ks, err := table()
 	for _, k := range ks {
 		if c.best[k.key] == nil && k.runs(capability) && k.Shared <= shared {
-			c.best[k.key] = k
-			c.all = append(c.all, k)
+			own := *k
+			c.best[k.key] = &own
+			c.all = append(c.all, &own)
 		}
 	}
 	return c, err
