@@ -24,18 +24,28 @@ struct PrefillTmaShape {
   static constexpr int kKeys = Keys;  // of a block
   static constexpr int kThreads = 384, kHelpers = 96;
   static constexpr int kHelperRegisters = 56, kConsumerRegisters = 224;
-  static constexpr int kQueries = DQK <= 128 ? 2 : 1;                            // buffers of q
+  static constexpr int kQueries = DQK <= 128 ? 2 : 1;                              // buffers of q
+  static constexpr int kStages = DQK <= 64 ? 4 : 2;                                // of K and of V
   static constexpr int kColumnsQK = (DQK + 63) / 64, kColumnsVO = (DVO + 63) / 64;  // of 64 elements
-  static constexpr int kQueryColumn = kTileRows * 128, kKeyColumn = kKeys * 128;   // bytes of one
+  static constexpr int kQueryColumn = kTileRows * 128, kKeyColumn = kKeys * 128;     // bytes of one
   static constexpr int kQueryBytes = kColumnsQK * kQueryColumn, kKeyBytes = kColumnsQK * kKeyColumn, kValueBytes = kColumnsVO * kKeyColumn;
 
   static constexpr int kQuery = 0;
   static constexpr int kKey = kQuery + kQueries * kQueryBytes;
-  static constexpr int kValue = kKey + 2 * kKeyBytes;
-  static constexpr int kBarriers = kValue + 2 * kValueBytes;
-  static constexpr int kTiles = kBarriers + 20 * 8;
+  static constexpr int kValue = kKey + kStages * kKeyBytes;
+  static constexpr int kBarriers = kValue + kStages * kValueBytes;
+  static constexpr int kTiles = kBarriers + (6 * kStages + 8) * 8;
   static constexpr int kOdd = kTiles + 2 * (int)sizeof(Tile);  // of each stage of V, 128 bits: its rows with a NaN or an infinity
-  static constexpr int kBytes = kOdd + 2 * 16;
+  static constexpr int kBytes = kOdd + kStages * 16;
+};
+
+// Ring counts what passes through N buffers: which of them is next, and the parity of its barriers.
+template <int N>
+struct Ring {
+  uint32_t n = 0;
+  __device__ __forceinline__ int stage() const { return n % N; }
+  __device__ __forceinline__ uint32_t parity() const { return n / N & 1; }
+  __device__ __forceinline__ Ring operator+(int k) const { return Ring{n + k}; }
 };
 
 template <class T, int DQK, int DVO>
@@ -45,17 +55,21 @@ struct PrefillTma {
   // Large heads, whose products are long, do better without turns, and with O rescaled under Q·K^T.
   static constexpr bool kTurns = DQK <= 128, kRescaleLate = DVO > 128;
 
+  typedef Ring<S::kStages> Blocks;     // of keys
+  typedef Ring<2> Tiles;
+  typedef Ring<S::kQueries> Queries;  // the same tiles'
+
   enum Barrier {
     kKeyFull = 0,
-    kKeyEmpty = 2,
-    kValueFull = 4,
-    kValueEmpty = 6,
-    kValueRaw = 8,
-    kOddEmpty = 10,
-    kQueryFull = 12,
-    kQueryEmpty = 14,
-    kTileFull = 16,
-    kTileEmpty = 18
+    kKeyEmpty = S::kStages,
+    kValueFull = 2 * S::kStages,
+    kValueEmpty = 3 * S::kStages,
+    kValueRaw = 4 * S::kStages,
+    kOddEmpty = 5 * S::kStages,
+    kQueryFull = 6 * S::kStages,
+    kQueryEmpty = kQueryFull + 2,
+    kTileFull = kQueryFull + 4,
+    kTileEmpty = kQueryFull + 6
   };
   enum Group { kHelperGroup = 1, kTurn = 2 };  // of bar.sync
 
@@ -90,17 +104,6 @@ struct PrefillTma {
     return e;
   }
 
-  // Count is the place in a ring of two: which of them, and the parity of its barrier.
-  struct Count {
-    uint32_t n = 0;
-    __device__ __forceinline__ int stage() const { return n & 1; }
-    __device__ __forceinline__ uint32_t parity() const { return n >> 1 & 1; }
-    __device__ __forceinline__ Count operator+(int k) const { return Count{n + k}; }
-  };
-  // Of tile n's q, which may have a single buffer.
-  static __device__ __forceinline__ int query_buffer(Count n) { return n.n % S::kQueries; }
-  static __device__ __forceinline__ uint32_t query_parity(Count n) { return n.n / S::kQueries & 1; }
-
   // ---- the warp that copies K and V ----
 
   // K of a block is copied before V of the block above it: that is the order in which consumers want them. A lane copies the box of
@@ -114,8 +117,8 @@ struct PrefillTma {
     const bool paged = p.block_tables != nullptr;
     const int boxes = S::kKeys / p.box_rows, at = lane % boxes * p.box_rows, column = lane / boxes, columns = 32 / boxes;
     const int pages_down = paged ? S::kKeys / p.page_size : 0, rows_down = paged ? S::kKeys % p.page_size : S::kKeys;
-    Count kv;
-    for (Count n;; n.n++) {
+    Blocks kv;
+    for (Tiles n;; n.n++) {
       barrier_wait(bar(kTileFull, n.stage()), n.parity());
       const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
@@ -139,7 +142,7 @@ struct PrefillTma {
           copy_block<S::kColumnsQK>(S::kKey + stage * S::kKeyBytes, p.k_map, bar(kKeyFull, stage), keys - block * S::kKeys, at, column, columns, this_row, head, this_page);
         }
         if (block + 1 < e.blocks) {
-          const Count above = kv + -1;
+          const Blocks above = kv + -1;
           const int stage = above.stage();
           barrier_wait(bar(kValueEmpty, stage), above.parity() ^ 1);
           copy_block<S::kColumnsVO>(S::kValue + stage * S::kValueBytes, p.v_map, bar(e.special(block + 1) ? kValueRaw : kValueFull, stage),
@@ -165,7 +168,8 @@ struct PrefillTma {
   __device__ __forceinline__ void help() {
     const int me = tid - 32;
     Scheduler next(p, blockIdx.x);
-    Count kv, n;
+    Blocks kv;
+    Tiles n;
     uint32_t raw = 0;  // bit i: the parity of stage i's next block to tidy
     for (prepare(n, next, me);; prepare(n, next, me)) {
       const Tile &x = tile(n.stage());
@@ -187,7 +191,7 @@ struct PrefillTma {
   }
 
   // prepare finds tile n, looks at its block table and loads its rows of q.
-  __device__ __forceinline__ void prepare(Count n, Scheduler &next, int me) {
+  __device__ __forceinline__ void prepare(Tiles n, Scheduler &next, int me) {
     barrier_wait(bar(kTileEmpty, n.stage()), n.parity() ^ 1);
     group_sync(kHelperGroup, S::kHelpers);  // the helpers too have done with the tile that was there
     if (me < 32) {
@@ -201,8 +205,8 @@ struct PrefillTma {
       return;
     }
     if (me < 32) next.draw();
-    const int i = query_buffer(n);
-    barrier_wait(bar(kQueryEmpty, i), query_parity(n) ^ 1);
+    const int i = Queries{n.n}.stage();
+    barrier_wait(bar(kQueryEmpty, i), Queries{n.n}.parity() ^ 1);
     const T *q = static_cast<const T *>(p.q) + x.q_base;
     const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0, negative = p.scale < 0;
     const int rows = x.keys > 0 ? rows_of(x) : 0, query0 = x.query0, group0 = x.group0, head = x.head * group;  // without keys q is not needed
@@ -414,8 +418,8 @@ struct PrefillTma {
   // step does the products of a block, whose weights are in w, with V, and turns the scores of the next one into weights. Special: not all
   // rows see all keys of the block.
   template <bool Special>
-  __device__ __forceinline__ void step(const Tile &x, const Extent &e, int block, int i, Count now, float (&s)[kCols][4], uint32_t (&w)[kCols][2], float (&f)[2]) {
-    const Count next = now + 1;
+  __device__ __forceinline__ void step(const Tile &x, const Extent &e, int block, int i, Blocks now, float (&s)[kCols][4], uint32_t (&w)[kCols][2], float (&f)[2]) {
+    const Blocks next = now + 1;
     barrier_wait(bar(kKeyFull, next.stage()), next.parity());
     if (kTurns) group_sync(kTurn + consumer, 256);
     pin(acc);
@@ -453,10 +457,10 @@ struct PrefillTma {
     scale = (p.scale < 0 ? -p.scale : p.scale) * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
     const int rows0 = consumer * 64 + warp % 4 * 16;  // this warp's first of the tile
-    Count kv;  // the next block whose V is wanted
+    Blocks kv;  // the next block whose V is wanted
     if (kTurns && consumer == 1) group_arrive(kTurn + 0, 256);
-    for (Count n;; n.n++) {
-      const int i = query_buffer(n);
+    for (Tiles n;; n.n++) {
+      const int i = Queries{n.n}.stage();
       barrier_wait(bar(kTileFull, n.stage()), n.parity());
       const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
@@ -472,7 +476,7 @@ struct PrefillTma {
       for (int d = 0; d < kDims; d++)
 #pragma unroll
         for (int k = 0; k < 4; k++) acc[d][k] = 0;
-      barrier_wait(bar(kQueryFull, i), query_parity(n));
+      barrier_wait(bar(kQueryFull, i), Queries{n.n}.parity());
       if (e.blocks == 0) {
         release(kQueryEmpty, i);
       } else {
@@ -556,13 +560,15 @@ struct PrefillTma {
 
   __device__ __forceinline__ void run() {
     if (tid == 0) {
-      for (int i = 0; i < 2; i++) {
+      for (int i = 0; i < S::kStages; i++) {
         barrier_init(bar(kKeyFull, i), 1);
         barrier_init(bar(kKeyEmpty, i), 8);
         barrier_init(bar(kValueFull, i), 1);
         barrier_init(bar(kValueEmpty, i), 8);
         barrier_init(bar(kValueRaw, i), 1);
         barrier_init(bar(kOddEmpty, i), 256);
+      }
+      for (int i = 0; i < 2; i++) {
         barrier_init(bar(kQueryFull, i), S::kHelpers);
         barrier_init(bar(kQueryEmpty, i), 8);
         barrier_init(bar(kTileFull, i), 32);
