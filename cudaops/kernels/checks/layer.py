@@ -89,16 +89,18 @@ def layer_silu_mul(run, dt, suffix, rows=5, cols=96, gap=0):
     return near("out", dt.decode(out.get()), g / (1 + np.exp(-g)) * u, dt)
 
 
-def layer_embedding(run, dt, suffix, out="bf16", rows=7, cols=64, vocab=11, gap=0, bad=None, expect=None):
+def layer_embedding(run, dt, suffix, out="bf16", rows=7, cols=64, vocab=11, gap=0, bad=None, expect=None, far=0):
+    """far: rows by which the table's base lies before its memory."""
     p, od = P["EmbeddingParams"](), KIND[out]
     w, wb, p.weight_row = rows_of(run, dt, vocab, cols, gap)
     ids = run.rng.integers(0, vocab, rows).astype(np.int32)
     want = w[ids]
+    ids += far
     if bad is not None:
         ids[3] = bad
         want[3] = 0
     o = run.nan((rows, cols), od)
-    p.ids, p.weight, p.out, p.fault, p.rows, p.columns, p.vocab = run.put(ids).at, wb.at, o.at, run.fault.at, rows, cols, vocab
+    p.ids, p.weight, p.out, p.fault, p.rows, p.columns, p.vocab = run.put(ids).at, (wb.at - far * p.weight_row * dt.size) % (1 << 64), o.at, run.fault.at, rows, cols, vocab + far
     run.dev.launch(f"embedding_{dt.name}_{out}" + suffix, (2,), 256, 0, p)
     return compare("out", od.decode(o.get()), od.round(want), od, 0, 0, nmse=1)
 
@@ -278,6 +280,7 @@ def layer_cases():
             c[f"cast/{dt}/{out}"] = dict(op="cast", dt=dt, out=out)
             c[f"cast/{dt}/{out}/askew"] = dict(op="cast", dt=dt, out=out, n=37, skew=3)
         c[f"embedding/{dt}/odd"] = dict(op="embedding", dt=dt, out=dt, cols=37, gap=3)
+        c[f"embedding/{dt}/far"] = dict(op="embedding", dt=dt, out=dt, far=1 << 30)
         for bad in (-1, 11, 1 << 30):
             c[f"embedding/{dt}/id={bad}"] = dict(op="embedding", dt=dt, out=dt, bad=bad, expect=(10, 3))
         c[f"argmax/{dt}"] = dict(op="argmax", dt=dt)
