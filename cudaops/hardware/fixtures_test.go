@@ -3,6 +3,7 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 type shape struct {
 	q, kv, out       attn.DType // U8: nvfp4
 	hq, hkv, d, page int        // page 0: ragged, in prefill
+	dv               int        // head dim of V; 0: d
 	qLens, kvLens    []int
 	cum              bool // decode: rows by cum_seq_lens_q
 	offsets          bool // prefill: element offsets, those of a packed call
@@ -27,12 +29,14 @@ func (s shape) String() string {
 	if s.out == attn.U8 {
 		out = "nvfp4"
 	}
-	name := fmt.Sprintf("%v-%v-%s/heads=%d-%d/d=%d/page=%d", s.q, s.kv, out, s.hq, s.hkv, s.d, s.page)
+	name := fmt.Sprintf("%v-%v-%s/heads=%d-%d/d=%d-%d/page=%d", s.q, s.kv, out, s.hq, s.hkv, s.d, s.values(), s.page)
 	if s.cum {
 		name += "/cum"
 	}
 	return name
 }
+
+func (s shape) values() int { return cmp.Or(s.dv, s.d) }
 
 // small is a decode call of nothing special.
 var small = shape{q: attn.BF16, kv: attn.BF16, out: attn.BF16, hq: 8, hkv: 2, d: 64, page: 16, qLens: []int{1, 1, 1}, kvLens: []int{40, 17, 33}}
@@ -42,7 +46,7 @@ func shapes(qLens, kvLens []int) []shape {
 	var all []shape
 	for _, types := range [][3]attn.DType{{attn.BF16, attn.BF16, attn.BF16}, {attn.F16, attn.F16, attn.F16}, {attn.BF16, attn.E4M3, attn.BF16},
 		{attn.F16, attn.E4M3, attn.E4M3}, {attn.E4M3, attn.E4M3, attn.E4M3}, {attn.E4M3, attn.E4M3, attn.BF16}, {attn.E4M3, attn.E4M3, attn.U8}} {
-		for _, d := range []int{64, 128, 256} {
+		for _, d := range []int{64, 96, 128, 192, 256} {
 			for _, cum := range []bool{false, true} {
 				all = append(all, shape{q: types[0], kv: types[1], out: types[2], hq: 8, hkv: 2, d: d, page: 16, qLens: qLens, kvLens: kvLens, cum: cum})
 			}
@@ -55,9 +59,9 @@ func shapes(qLens, kvLens []int) []shape {
 func prefillShapes(qLens, kvLens []int) []shape {
 	var all []shape
 	for _, types := range [][2]attn.DType{{attn.BF16, attn.BF16}, {attn.F16, attn.F16}, {attn.E4M3, attn.BF16}, {attn.E4M3, attn.E4M3}} {
-		for _, d := range []int{64, 128, 256} {
+		for _, d := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {192, 128}} {
 			for _, page := range []int{16, 4, 0} {
-				all = append(all, shape{q: types[0], kv: types[0], out: types[1], hq: 8, hkv: 2, d: d, page: page, qLens: qLens, kvLens: kvLens})
+				all = append(all, shape{q: types[0], kv: types[0], out: types[1], hq: 8, hkv: 2, d: d[0], dv: d[1], page: page, qLens: qLens, kvLens: kvLens})
 			}
 		}
 	}
@@ -71,9 +75,9 @@ func (s shape) paged(t testing.TB, rt *cudaops.Runtime, r *rand.Rand) (k, v, tab
 		columns = (slices.Max(s.kvLens)+s.page-1)/s.page + 1
 	}
 	pages := len(s.kvLens) * columns
-	n := pages * s.hkv * s.page * s.d
-	k = device(t, rt, s.kv, random(r, s.kv, n), pages, s.hkv, s.page, s.d)
-	v = device(t, rt, s.kv, random(r, s.kv, n), pages, s.hkv, s.page, s.d)
+	n := pages * s.hkv * s.page
+	k = device(t, rt, s.kv, random(r, s.kv, n*s.d), pages, s.hkv, s.page, s.d)
+	v = device(t, rt, s.kv, random(r, s.kv, n*s.values()), pages, s.hkv, s.page, s.values())
 	ids := r.Perm(pages)
 	return k, v, ints(t, rt, func(i int) int { return ids[i] }, len(s.kvLens), columns)
 }
@@ -138,22 +142,23 @@ func (s shape) prefill(t testing.TB, rt *cudaops.Runtime) *attn.PrefillCall {
 	if s.page > 0 {
 		c.Key, c.Value, c.BlockTables = s.paged(t, rt, r)
 	} else {
-		n := keys[batch] * s.hkv * s.d
-		c.Key, c.Value = device(t, rt, s.kv, random(r, s.kv, n), keys[batch], s.hkv, s.d), device(t, rt, s.kv, random(r, s.kv, n), keys[batch], s.hkv, s.d)
+		n := keys[batch] * s.hkv
+		c.Key = device(t, rt, s.kv, random(r, s.kv, n*s.d), keys[batch], s.hkv, s.d)
+		c.Value = device(t, rt, s.kv, random(r, s.kv, n*s.values()), keys[batch], s.hkv, s.values())
 	}
 	if s.offsets {
 		at := func(sums []int, width int) attn.Tensor {
 			return ints(t, rt, func(b int) int { return sums[b] * width }, batch)
 		}
-		c.OffsetsQ, c.OffsetsO, c.OffsetsStats = at(rows, s.hq*s.d), at(rows, s.hq*s.d), at(rows, s.hq)
+		c.OffsetsQ, c.OffsetsO, c.OffsetsStats = at(rows, s.hq*s.d), at(rows, s.hq*s.values()), at(rows, s.hq)
 		if s.page == 0 {
-			c.OffsetsK, c.OffsetsV = at(keys, s.hkv*s.d), at(keys, s.hkv*s.d)
+			c.OffsetsK, c.OffsetsV = at(keys, s.hkv*s.d), at(keys, s.hkv*s.values())
 		}
 	}
 	scales(t, rt, c)
 	must(t, c.Infer())
 	supported(t, rt, c)
-	c.Out, c.LSE = poisoned(t, rt, c.Out.DType, tokens, s.hq, s.d), poisoned(t, rt, attn.F32, batch, c.MaxQLen, s.hq)
+	c.Out, c.LSE = poisoned(t, rt, c.Out.DType, tokens, s.hq, s.values()), poisoned(t, rt, attn.F32, batch, c.MaxQLen, s.hq)
 	return c
 }
 
