@@ -28,17 +28,17 @@ func (b *Backend) Append(c *attn.AppendCall) error {
 	if c.CumSeqLens.Valid() {
 		p.Op = opAppendRanges
 	}
-	n := c.Key.Len() + c.Value.Len()
+	rows := c.Key.Shape[0] * 2 * c.Key.Shape[1] // heads of tokens
 	if c.RoPE() {
 		p.Q, p.QOut, p.Factors = at.may("query", &c.Query), at.may("query_out", &c.QueryOut), at.may("factors", &c.Factors)
 		p.QToken, p.QHead, p.QHeads = int64(c.Query.Stride[0]), int64(c.Query.Stride[1]), int32(c.Query.Shape[1])
 		p.Rotary, p.Adjacent = int32(c.Rotary(c.Key.Shape[2])), int32(c.Pairing)
 		rt.turns.fill(&p.Turns, &c.RoPEConfig, c.Key.Shape[2])
 		if c.Query.Valid() {
-			n += c.Query.Len()
+			rows += c.Query.Shape[0] * c.Query.Shape[1]
 		}
 	}
-	if at.err != nil || n == 0 {
+	if at.err != nil || rows == 0 {
 		return at.err
 	}
 	if c.CheckValues {
@@ -46,5 +46,6 @@ func (b *Backend) Append(c *attn.AppendCall) error {
 			return err
 		}
 	}
-	return launch(rt, k, c, rt.blocks(n, elementsPerBlock), 1, true, p)
+	const rowsPerBlock = 8 // a warp a row, or some where there are many
+	return launch(rt, k, c, rt.blocks(rows, rowsPerBlock), 1, true, p)
 }

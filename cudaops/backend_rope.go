@@ -31,7 +31,7 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 		}
 	}
 	rt.turns.fill(&p.Turns, &c.RoPEConfig, c.X.Shape[2])
-	return launch(rt, k, c, rt.blocks(c.X.Len()/2, 256), 1, true, p)
+	return launch(rt, k, c, rt.blocks(c.X.Shape[0]*c.X.Shape[1], 8), 1, true, p)
 }
 
 // mostRotary is how many elements of a head the kernels can turn.

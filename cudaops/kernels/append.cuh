@@ -2,7 +2,7 @@
 //
 //	page = block_tables[request[t], position[t] / P],  cache[page, h, position[t] % P, :] = k[t, h, :]
 //
-// with RoPE on the way where asked. A warp does eight heads of a token, of q, k or v in that order.
+// with RoPE on the way where asked. A warp does some heads of a token, of q, k or v in that order.
 #pragma once
 #include "rotate.cuh"
 
@@ -72,20 +72,20 @@ __device__ __forceinline__ void check_sums(const AppendParams &p) {
 
 template <class T, class Cache, class Store>
 __device__ __forceinline__ void append(const AppendParams &p, Store k_store, Store v_store) {
-  constexpr int kHeads = 8;
   grid_wait();
   grid_launch_next();
   if (p.cum_seq_lens != nullptr && blockIdx.x == 0) check_sums(p);
-  const int q_heads = p.q != nullptr ? p.q_heads : 0, heads = q_heads + 2 * p.kv_heads, chunks = (heads + kHeads - 1) / kHeads;
+  const int q_heads = p.q != nullptr ? p.q_heads : 0, heads = q_heads + 2 * p.kv_heads;
+  const int each = heads_each(p.tokens, heads), chunks = (heads + each - 1) / each;
   const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32);
   for (int64_t item = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; item < p.tokens * chunks; item += step) {
     const int64_t token = item / chunks;
-    const int first = (int)(item % chunks) * kHeads;
+    const int first = (int)(item % chunks) * each;
     const Place to = place_of(p, token);
     Rotation r;
     r.pairs = 0;
     if (p.rotary > 0 && to.page >= 0 && first < q_heads + p.kv_heads) r.at(to.position, p.turns, p.factors, p.rotary);
-    for (int i = first; i < min(first + kHeads, heads); i++) {
+    for (int i = first; i < min(first + each, heads); i++) {
       if (i < q_heads) {
         const T *x = static_cast<const T *>(p.q) + token * p.q_token + i * p.q_head;
         T *out = static_cast<T *>(p.q_out) + (token * q_heads + i) * p.k_dim;

@@ -25,6 +25,13 @@ struct Rotation {
   }
 };
 
+// heads_each is how many heads of a token a warp does: the more the better, since they share its sines, as long as every warp of the
+// grid has some.
+__device__ __forceinline__ int heads_each(int64_t tokens, int heads) {
+  const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
+  return (int)min(max(tokens * heads / warps, (int64_t)1), (int64_t)8);
+}
+
 // Plain and Scaled say how a value is stored.
 template <class To>
 struct Plain {

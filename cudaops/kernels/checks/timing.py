@@ -271,7 +271,7 @@ def time_layer(dev, args):
         for i, t in enumerate(turns_of(128, 5e5)):
             p3.turns[i] = t
         sym = f"append_bf16_bf16_{args.target}"
-        show(f"t{T}_h32/8_d128_rope", sym, replay_us(launcher(dev, sym, (min(-(-T * 6 // 8), 8 * dev.sms),), 256, 0, p3)), 4 * T * 48 * 128)
+        show(f"t{T}_h32/8_d128_rope", sym, replay_us(launcher(dev, sym, (min(6 * T, 8 * dev.sms),), 256, 0, p3)), 4 * T * 48 * 128)
     logits, ids = rnd(1, 128256), words(1)
     p4 = P["ArgmaxParams"]()
     p4.x, p4.out, p4.x_row, p4.rows, p4.columns = logits.data_ptr(), ids.data_ptr(), 128256, 1, 128256
