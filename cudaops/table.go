@@ -18,7 +18,7 @@ type kernel struct {
 	Target  string // of package kernels
 	Threads int    // a block
 	Shared  int    // bytes of dynamic shared memory
-	Tile    int    // decode and prefill: the most rows of one KV head that a block holds at a time
+	Tile    int    // decode and prefill: the most rows of one KV head that a block holds at a time; tiled: keys of a block
 	PerSM   int    // decode and prefill: blocks that run on a multiprocessor at once
 
 	Outs []attn.DType // decode and prefill: dtypes of the output, U8 for nvfp4
