@@ -70,19 +70,24 @@ struct Decode {
         by_group(group), by_page(p.page_size) {}
 
   __device__ __forceinline__ PlanShared &shared_plan() const { return *reinterpret_cast<PlanShared *>(smem + S::kPlan); }
-  // The load side's place, one a warp; and three for the block: the segment at hand, the next, and the one after.
+  // The load side's segment, one a warp; and three for the block: the segment at hand, the next, and the one after. The first of those
+  // is also where the load sides begin: nobody writes it before they have gone on to others.
   __device__ __forceinline__ Cursor &load_cursor() const { return reinterpret_cast<Cursor *>(smem + S::kCursors)[warp]; }
   __device__ __forceinline__ Cursor &cursor(int i) const { return reinterpret_cast<Cursor *>(smem + S::kCursors)[S::kWarps + i]; }
 
-  // Tokens [low, keys) are visible to some row of the request, others are zeroed when loaded.
-  __device__ __forceinline__ int low_of(const Request &r) const {
-    return p.window_left < 0 ? 0 : (int)max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left);
-  }
-
   // ---- loading ----
 
-  int left;              // units of this block from the warp's next one to load on; ≤ 0: none
-  int pages;             // lane i: the page of that unit's token i, or, where pages hold whole 16 tokens, of the i-th 16 of this warp's units since turn 0
+  // The unit that this warp loads next.
+  int left;          // units of this block from it on; ≤ 0: there is none
+  int rest;          // units of its segment from it on
+  int first_token;
+  int low, high;     // keys [low, high) of its request are visible to some row, others are zeroed when loaded
+  int request;
+  const int32_t *table;  // the request's row
+  const T *k, *v;        // of the KV head
+  bool aligned;          // all rows at multiples of 16 bytes
+  bool crossed;          // it lies in another segment than the block's first unit
+  int pages;             // lane i: the page of its token i, or, where pages hold whole 16 tokens, of the i-th 16 of this warp's units since turn 0
   int turn;              // which of those is next
   int load_stage;
   uint32_t bad_stages;   // loaded with a bad page
@@ -90,14 +95,26 @@ struct Decode {
   // whole tells whether 16 tokens, from a multiple of 16 on, always lie within a page.
   __device__ __forceinline__ bool whole() const { return p.page_size % 16 == 0; }
 
+  // enter takes the load side to where c stands.
+  __device__ __forceinline__ void enter(const Cursor &c) {
+    rest = c.r.units - c.unit;
+    first_token = (c.r.first + c.unit) * kUnit;
+    high = c.r.keys;
+    low = p.window_left < 0 ? 0 : (int)max((int64_t)0, (int64_t)c.r.keys - c.r.rows - p.window_left);
+    request = c.b;
+    table = p.block_tables + c.b * p.table_row;
+    k = static_cast<const T *>(p.k) + c.head * p.k_head;
+    v = static_cast<const T *>(p.v) + c.head * p.v_head;
+    aligned = aligned16(k) && aligned16(v) && ((p.k_page | p.k_token | p.v_page | p.v_token) * sizeof(T) & 15) == 0;
+    turn = 32;  // no page yet
+  }
+
   __device__ __forceinline__ void fetch_pages() {
     pages = turn = 0;
-    const Cursor &c = load_cursor();
     const int ahead = lane / kParts * S::kWarps;  // units
-    if (whole() ? left <= ahead : left <= 0 || lane >= kUnit) return;
-    const int64_t token = (int64_t)(c.r.first + c.unit) * kUnit + (whole() ? ahead * kUnit + lane % kParts * 16 : lane);
-    if (token >= c.r.keys) return;
-    pages = p.block_tables[c.b * p.table_row + by_page((int)token)];
+    if (whole() ? left <= ahead : lane >= kUnit) return;
+    const int token = first_token + (whole() ? ahead * kUnit + lane % kParts * 16 : lane);
+    if ((uint32_t)token < (uint32_t)high) pages = table[by_page(token)];
   }
 
   // load starts the copies of the next unit into the next stage, always as one group.
@@ -106,30 +123,26 @@ struct Decode {
     load_stage = stage + 1 == S::kStages ? 0 : stage + 1;
     bad_stages &= ~(1u << stage);
     if (left > 0) {
-      Cursor &c = load_cursor();
-      const int token0 = (c.r.first + c.unit) * kUnit;
-      const int low = low_of(c.r) - token0, high = c.r.keys - token0;  // of the unit's tokens these are looked at
-      const int mine = whole() ? (lane - turn * kParts) * 16 : lane;    // the token whose page this lane holds
-      const bool used = mine >= 0 && mine < kUnit && mine < high && mine + (whole() ? 15 : 0) >= low;
+      const int from = low - first_token, to = high - first_token;    // of the unit's tokens these are looked at
+      const int mine = whole() ? (lane - turn * kParts) * 16 : lane;  // the token whose page this lane holds
+      const bool used = mine >= 0 && mine < kUnit && mine < to && mine + (whole() ? 15 : 0) >= from;
       const bool wrong = used && (pages < 0 || pages >= p.pages);
-      if (wrong) report(p.fault, p.op, FAULT_PAGE, c.b, pages, p.pages);
+      if (wrong) report(p.fault, p.op, FAULT_PAGE, request, pages, p.pages);
       const bool skip = __any_sync(~0u, wrong);  // nothing is read then, all rows become 0
       if (skip) bad_stages |= 1u << stage;
       const uint32_t ring = shared_address(smem + S::kRing + (warp * S::kStages + stage) * S::kUnitBytes);
-      const T *k = static_cast<const T *>(p.k) + c.head * p.k_head, *v = static_cast<const T *>(p.v) + c.head * p.v_head;
-      const bool aligned = aligned16(k) && aligned16(v) && ((p.k_page | p.k_token | p.v_page | p.v_token) * sizeof(T) & 15) == 0;
-      if (whole() && aligned && !skip && low <= 0 && high >= kUnit) {
+      if (whole() && aligned && !skip && from <= 0 && to >= kUnit) {
 #pragma unroll
         for (int i = 0; i < kParts; i++) {
           const int64_t page = __shfl_sync(~0u, pages, turn * kParts + i);
-          const int slot = slot_of(token0 + 16 * i);
+          const int slot = slot_of(first_token + 16 * i);
           copy_part(ring + 16 * i * R::kBytes, k + page * p.k_page + slot * p.k_token, p.k_token);
           copy_part(ring + (kUnit + 16 * i) * R::kBytes, v + page * p.v_page + slot * p.v_token, p.v_token);
         }
       } else {
 #pragma unroll 1
         for (int i = 0; i < 2; i++)
-          copy_rows(ring + i * kUnit * R::kBytes, i ? v : k, i ? p.v_page : p.k_page, i ? p.v_token : p.k_token, token0, aligned, skip ? 0 : low, skip ? 0 : high);
+          copy_rows(ring + i * kUnit * R::kBytes, i ? v : k, i ? p.v_page : p.k_page, i ? p.v_token : p.k_token, skip ? 0 : from, skip ? 0 : to);
       }
     }
     cp_commit();
@@ -139,12 +152,22 @@ struct Decode {
   __device__ __forceinline__ void next(int n) {
     left -= n;
     if (left <= 0) return;
-    Cursor &c = load_cursor();
-    const int to = c.unit + n;
-    __syncwarp();
-    if (lane == 0) c.template advance<kUnit>(p, group, n);
-    __syncwarp();
-    if (!whole() || ++turn >= 32 / kParts || c.unit != to) fetch_pages();  // the last: another segment
+    if (n < rest) {
+      rest -= n;
+      first_token += n * kUnit;
+    } else {
+      Cursor &c = load_cursor();
+      if (lane == 0) {
+        if (!crossed) c = cursor(0);
+        c.unit = c.r.units - rest;
+        c.template advance<kUnit>(p, group, n);
+      }
+      crossed = true;
+      __syncwarp();
+      enter(c);
+      __syncwarp();
+    }
+    if (!whole() || ++turn >= 32 / kParts) fetch_pages();
   }
 
   // slot_of is a token's place in its page.
@@ -174,13 +197,13 @@ struct Decode {
   }
 
   // copy_rows copies rows [low, high) of a unit in any pages and zeroes the others, which are not read.
-  __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int64_t page_stride, int64_t token_stride, int token0, bool aligned, int low, int high) const {
+  __device__ __forceinline__ void copy_rows(uint32_t dst, const T *src, int64_t page_stride, int64_t token_stride, int low, int high) const {
     constexpr int kElements = 16 / sizeof(T);
 #pragma unroll 1
     for (int e = lane; e < kUnit * R::kPieces; e += 32) {
       const int row = e / R::kPieces, piece = e % R::kPieces;
       const int64_t page = __shfl_sync(~0u, pages, whole() ? turn * kParts + row / 16 : row);
-      const T *x = src + page * page_stride + slot_of(token0 + row) * token_stride + piece * kElements;
+      const T *x = src + page * page_stride + slot_of(first_token + row) * token_stride + piece * kElements;
       const bool live = row >= low && row < high;
       const uint32_t to = dst + R::at(row, piece);
       if (aligned) {
@@ -346,19 +369,30 @@ struct Decode {
     const bool edge = token0 > keys - rows + (masks != nullptr ? 0 : query0 + 1) - 16 * kGroups ||
                       (p.window_left >= 0 && token0 < (int64_t)keys - rows + query1 - p.window_left);
     if (edge) {
-      uint32_t hidden = 0;  // bit 4·column + 2·group + half
+      if (masks == nullptr) {
+#pragma unroll
+        for (int n = 0; n < Tiles; n++)
+#pragma unroll
+          for (int c = 0; c < 2; c++) {
+            const int last = keys - rows + query_of(n * 8 + 2 * t + c) - token0;
+            const int first = p.window_left < 0 ? 0 : (int)max((int64_t)last - p.window_left, (int64_t)0);
+#pragma unroll
+            for (int u = 0; u < 2 * kGroups; u++)
+              if (g + 8 * u > min(last, keys - 1 - token0) || g + 8 * u < first) s[u / 2][n][u % 2 * 2 + c] = -GAZE_INF;
+          }
+      } else {
+        uint32_t hidden = 0;  // bit 8·tile + 4·column + 2·group + half
 #pragma unroll 1
-      for (int x = 0; x < 8 * Tiles; x++) {
-        const int token = token0 + g + 8 * (x & 3);
-        if ((x & 3) < 2 * kGroups && !visible(query_of(x / 8 * 8 + 2 * t + (x >> 2 & 1)), token)) hidden |= 1u << x;
+        for (int x = 0; x < 8 * Tiles; x++)
+          if ((x & 3) < 2 * kGroups && !visible(query_of(x / 8 * 8 + 2 * t + (x >> 2 & 1)), token0 + g + 8 * (x & 3))) hidden |= 1u << x;
+#pragma unroll
+        for (int n = 0; n < Tiles; n++)
+#pragma unroll
+          for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int u = 0; u < kGroups; u++)
+              if (hidden >> (8 * n + 4 * (i & 1) + 2 * u + i / 2) & 1) s[u][n][i] = -GAZE_INF;
       }
-#pragma unroll
-      for (int n = 0; n < Tiles; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-#pragma unroll
-          for (int u = 0; u < kGroups; u++)
-            if (hidden >> (8 * n + 4 * (i & 1) + 2 * u + i / 2) & 1) s[u][n][i] = -GAZE_INF;
     }
 
     bool grew = false;
@@ -471,7 +505,7 @@ struct Decode {
   __device__ __forceinline__ void finish(const Cursor &c, int row, int d, float4 o, float top, float sum, bool live) const {
     const int i = by_group(head0 + row), h = c.head * group + head0 + row - i * group;
     const int64_t token = c.r.row0 + query0 + i;
-    float lse2 = -GAZE_INF, top2 = 0;
+    float top2 = 0;
     bool empty = sum < 0;
     if (!empty) {
       top2 = top * scale;
@@ -493,13 +527,13 @@ struct Decode {
     if (empty) {
       o = make_float4(0, 0, 0, 0);
     } else {
-      const float c2 = (p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale) / sum;
+      const float c2 = __fdividef(p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale, sum);
       o.x *= c2, o.y *= c2, o.z *= c2, o.w *= c2;
-      lse2 = top2 + log2f(sum);
     }
     Output<T>::template write<D>(p, token, h, d, o, live);
-    if (d == 0 && live) {
+    if (d == 0 && live && (p.lse != nullptr || p.lse2 != nullptr)) {
       const int64_t at = token * p.q_heads + h;
+      const float lse2 = empty ? -GAZE_INF : top2 + log2f(sum);
       if (p.lse != nullptr) p.lse[at] = lse2 * kLn2;
       if (p.lse2 != nullptr) p.lse2[at] = lse2;
     }
@@ -576,31 +610,35 @@ struct Decode {
         }
       }
     }
-    if (cut) {
-      const Plan plan = shared_plan().plan;
-      const int64_t begin = shared_plan().begin + done - c.unit;  // of the segment
-      const int first = plan.owner(begin), parts = plan.owner(begin + c.r.units - 1) - first + 1;
-      if (last_to_arrive(first, parts)) merge(c, first, parts, 2 * first + (plan.begin_of(first) != begin));
-    }
+    if (cut && last_to_arrive()) merge(c);
   }
 
-  // last_to_arrive tells whether all other blocks of the segment, `parts` in all, have written theirs; `first` is the first of them.
-  __device__ __forceinline__ bool last_to_arrive(int first, int parts) const {
+  // Of a segment that is cut between blocks: the first of those, how many they are, and whether the segment is the first one's second.
+  int first_block, blocks;
+  bool second;
+
+  __device__ __forceinline__ void find_blocks(const Cursor &c, int done) {
+    const Plan plan = shared_plan().plan;
+    const int64_t begin = shared_plan().begin + done - c.unit;  // of the segment
+    first_block = plan.owner(begin);
+    blocks = plan.owner(begin + c.r.units - 1) - first_block + 1;
+    second = plan.begin_of(first_block) != begin;
+  }
+
+  // last_to_arrive tells whether all other blocks of the segment have written their parts.
+  __device__ __forceinline__ bool last_to_arrive() const {
     int *last = reinterpret_cast<int *>(smem + S::kBytes - 16);
     __syncthreads();
-    if (tid == 0) {  // its fences stand for the block, which the barriers order before and after
-      __threadfence();
-      *last = atomicAdd(&p.counters[first], 1u) == (uint32_t)parts - 1;
-      if (*last) p.counters[first] = 0;
-      __threadfence();
+    if (tid == 0) {  // it releases and acquires for the block, which the barriers order before and after
+      *last = atomic_add_acq_rel(&p.counters[first_block], 1u) == (uint32_t)blocks - 1;
+      if (*last) p.counters[first_block] = 0;
     }
     __syncthreads();
     return *last;
   }
 
-  // merge adds up the partial results of a segment's blocks, in their order. The first block's stands at slot0, those of the others,
-  // whose first segment it is, at twice their number.
-  __device__ __forceinline__ void merge(const Cursor &c, int first, int parts, int slot0) const {
+  // merge adds up the parts of a segment's blocks, in their order: the first of each block, but of the first block maybe the second.
+  __device__ __forceinline__ void merge(const Cursor &c) const {
     constexpr int kBatch = 16;  // loads in flight
     const int all = valid * (D / 4);
 #pragma unroll 1
@@ -610,31 +648,37 @@ struct Decode {
       float4 o = make_float4(0, 0, 0, 0);
       float top = -GAZE_INF, sum = 0;
       bool spoilt = false;
+      const float *at = p.workspace + (int64_t)first_block * (2 * kPartial);
+      int skip = second ? kPartial : 0;
 #pragma unroll 1
-      for (int i0 = 0; i0 < parts; i0 += kBatch) {
+      for (int left = blocks; left > 0; left -= kBatch) {
         float4 x[kBatch];
         float2 ml[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
           ml[i] = make_float2(-GAZE_INF, 0);
           x[i] = make_float4(0, 0, 0, 0);
-          if (i0 + i < parts) {
-            const float *part = p.workspace + (int64_t)(i0 + i == 0 ? slot0 : 2 * (first + i0 + i)) * kPartial;
+          if (i < left) {
+            const float *part = at + i * (2 * kPartial) + (i == 0 ? skip : 0);
             x[i] = __ldcg(reinterpret_cast<const float4 *>(part + row * D + d));
             ml[i] = __ldcg(reinterpret_cast<const float2 *>(part + kRows * D) + row);
           }
         }
+        float up = top;
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) up = fmaxf(up, ml[i].x);
+        const float old = weight(top, up, scale), from = up == -GAZE_INF ? 0.0f : up;  // without a key so far all sums are 0
+        o.x *= old, o.y *= old, o.z *= old, o.w *= old, sum *= old;
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
-          const float up = fmaxf(top, ml[i].x), a = weight(top, up, scale), b = weight(ml[i].x, up, scale);
+          const float w = exp2_approx((ml[i].x - from) * scale);
           spoilt |= ml[i].y < 0;
-          o.x = o.x * a + x[i].x * b;
-          o.y = o.y * a + x[i].y * b;
-          o.z = o.z * a + x[i].z * b;
-          o.w = o.w * a + x[i].w * b;
-          sum = sum * a + ml[i].y * b;
-          top = up;
+          o.x = fmaf(x[i].x, w, o.x), o.y = fmaf(x[i].y, w, o.y), o.z = fmaf(x[i].z, w, o.z), o.w = fmaf(x[i].w, w, o.w);
+          sum = fmaf(ml[i].y, w, sum);
         }
+        top = up;
+        at += kBatch * (2 * kPartial);
+        skip = 0;
       }
       if (spoilt) sum = -1;
       finish(c, row, d, o, top, sum, live);
@@ -649,18 +693,15 @@ struct Decode {
     natural = fabsf(bmm1);
     scale = natural * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    const int count = make_plan<S::kThreads, kUnit>(p, group, p.min_units > 0 ? p.min_units : S::kWarps, shared_plan());
+    const int count = make_plan<S::kThreads, kUnit, S::kWarps>(p, group, shared_plan(), cursor(0));
     if (count == 0) return;
 
     left = count;
     bad_stages = 0;
     load_stage = 0;
-    turn = 32;
-    if (lane == 0) load_cursor() = shared_plan().at;
-    if (tid == 0) cursor(0) = shared_plan().at;
+    crossed = false;
+    enter(cursor(0));
     Query q;
-    q.fetch(p, shared_plan().at, by_group);
-    __syncwarp();
 
     // The block has done `done` units before the segment at hand, which has `here`; `mine` is this warp's next one to work on and lies in
     // `stage`. It owes one load for every unit, and at first as many as there are stages, after it has moved to its first unit.
@@ -671,6 +712,7 @@ struct Decode {
       if (owed > 0) {
         if (owed <= S::kStages) load();
         next(owed > S::kStages ? warp : S::kWarps);
+        if (owed > S::kStages) q.fetch(p, cursor(0), by_group);
         if (--owed > 0) continue;
       }
       if (mine >= done + here) {  // from one segment to the next, whose cursor is `at`
@@ -696,6 +738,7 @@ struct Decode {
         begin_segment(c);
         at = after;
         if (done + here < count) q.fetch(p, cursor(at), by_group);
+        if (here < c.r.units) find_blocks(c, done);
         continue;
       }
       cp_wait<S::kStages - 1>();

@@ -87,7 +87,7 @@ struct Cursor {
   }
 };
 
-// Plan is how the line is cut.
+// Plan is how the line is cut: block i's run begins at ⌊total·i/blocks⌋.
 struct Plan {
   int64_t total;  // units in the line
   int blocks;     // that have any
@@ -97,18 +97,17 @@ struct Plan {
   __device__ __forceinline__ int owner(int64_t x) const { return (int)(((x + 1) * blocks - 1) / total); }
 };
 
-// choose_blocks spreads `total` units over at most `grid` blocks: no thinner than min_units each, and, where that costs few blocks, so
-// that segments of equal length are cut alike or not at all.
-__device__ inline int choose_blocks(int64_t total, int64_t segments, int grid, int min_units) {
-  const int64_t most = max((int64_t)1, min((int64_t)grid, total / max(1, min_units)));
-  int64_t even;
+// choose_blocks spreads the units, enough for `most` blocks, over those or fewer: where that costs few blocks, so that segments of equal
+// length are cut alike or not at all.
+__device__ __forceinline__ int choose_blocks(int64_t segments, int most) {
+  int even = most;
   if (segments <= most) {
-    even = most / segments * segments;
-  } else {
-    const int64_t each = (segments + most - 1) / most;
-    even = (segments + each - 1) / each;
+    even = most - most % (int)segments;
+  } else if (segments >> 31 == 0) {
+    const uint32_t each = ((uint32_t)segments + most - 1) / most;
+    even = (int)(((uint32_t)segments + each - 1) / each);
   }
-  return (int)(even * 16 >= most * 15 ? even : most);
+  return even * 16 >= most * 15 ? even : most;
 }
 
 // PlanShared is the shared memory of a plan.
@@ -116,21 +115,23 @@ struct PlanShared {
   int64_t units[32], segments[32];  // of each warp's requests
   int64_t begin;                    // this block's first unit
   Plan plan;
-  Cursor at;                        // `begin`
 };
 
-// make_plan is one scan over the requests' lengths by the whole block. It gives the number of units of this block's run, 0 for none.
-// Block 0 reports faults.
-template <int Threads, int Unit>
-__device__ __forceinline__ int make_plan(const DecodeParams &p, int group, int min_units, PlanShared &s) {
-  constexpr int kWarps = Threads / 32;
+// make_plan is one scan over the requests' lengths by the whole block, or, where there are few, by every warp. It gives the number of
+// units of this block's run, 0 for none, and its first in `at`. No block gets fewer than params.min_units, or Least.
+//
+// It stands between a launch and its first key, so it has no division that can be had otherwise. Block 0 reports faults.
+template <int Threads, int Unit, int Least>
+__device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanShared &s, Cursor &at) {
+  constexpr int kWarps = Threads / 32, kMostBlocks = 1 << 15, kMostSegments = 1 << 26;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const bool blame = blockIdx.x == 0;
+  const bool blame = blockIdx.x == 0, few = p.batch <= 32;
   const int each = (p.batch + Threads - 1) / Threads;
-  const int from = (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
+  const int from = few ? min(lane, p.batch) : (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
   int64_t units = 0, segments = 0;
+  Request r;
   for (int b = from; b < to; b++) {
-    const Request r = load_request<Unit>(p, group, b, blame);
+    r = load_request<Unit>(p, group, b, blame);
     units += r.all_units(p.kv_heads);
     segments += (int64_t)p.kv_heads * r.tiles;
   }
@@ -143,49 +144,54 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, int m
   for (int d = 1; d < 32; d *= 2) {
     const int64_t x = __shfl_up_sync(~0u, upto, d);
     if (lane >= d) upto += x;
-    segments += __shfl_xor_sync(~0u, segments, d);
   }
-  if (lane == 31) {
-    s.units[warp] = upto;
-    s.segments[warp] = segments;
-  }
-  __syncthreads();
-  int64_t before = upto - units;
+  segments = __reduce_add_sync(~0u, (uint32_t)min(segments, (int64_t)kMostSegments));  // more than blocks is all that matters
   Plan plan;
-  plan.total = 0;
-  segments = 0;
+  plan.total = __shfl_sync(~0u, upto, 31);
+  int64_t before = upto - units;
+  if (!few) {
+    if (lane == 0) {
+      s.units[warp] = plan.total;
+      s.segments[warp] = segments;
+    }
+    __syncthreads();
+    plan.total = segments = 0;
 #pragma unroll
-  for (int w = 0; w < kWarps; w++) {
-    if (w < warp) before += s.units[w];
-    plan.total += s.units[w];
-    segments += s.segments[w];
+    for (int w = 0; w < kWarps; w++) {
+      if (w < warp) before += s.units[w];
+      plan.total += s.units[w];
+      segments += s.segments[w];
+    }
   }
   if (plan.total == 0) return 0;
-  plan.blocks = choose_blocks(plan.total, segments, gridDim.x, min_units);
-  if ((int)blockIdx.x >= plan.blocks) return 0;
-  const int64_t begin = plan.begin_of(blockIdx.x), end = plan.begin_of(blockIdx.x + 1);
-  if (begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
-    for (int b = from;; b++) {
-      const Request r = load_request<Unit>(p, group, b, false);
+  const int64_t thin = p.min_units > 0 ? plan.total / p.min_units : plan.total / Least;
+  plan.blocks = choose_blocks(segments, (int)max((int64_t)1, min((int64_t)min((int)gridDim.x, kMostBlocks), thin)));
+  const int block = blockIdx.x;
+  if (block >= plan.blocks) return 0;
+  const int64_t base = plan.total / plan.blocks;
+  const uint32_t rest = (uint32_t)(plan.total - base * plan.blocks), parts = rest * block, more = parts / plan.blocks;
+  const int64_t begin = base * block + more;
+  const int count = (int)base + (parts - more * plan.blocks + rest >= (uint32_t)plan.blocks);
+  if ((!few || warp == 0) && begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
+    int b = from;
+    for (;; b++) {
+      if (each > 1) r = load_request<Unit>(p, group, b, false);
       const int64_t n = r.all_units(p.kv_heads);
-      if (begin >= before + n) {
-        before += n;
-        continue;
-      }
-      s.at.b = b;
-      s.at.r = r;
-      const int64_t offset = begin - before;
-      const int segment = (int)(offset / r.units);
-      s.at.head = segment / r.tiles;
-      s.at.tile = segment % r.tiles;
-      s.at.unit = (int)(offset % r.units);
-      break;
+      if (begin < before + n) break;
+      before += n;
     }
+    const uint64_t offset = begin - before;
+    const int segment = (int)(offset / (uint32_t)r.units);
+    at.b = b;
+    at.r = r;
+    at.head = r.tiles == 1 ? segment : segment / r.tiles;
+    at.tile = segment - at.head * r.tiles;
+    at.unit = (int)(offset - (int64_t)segment * r.units);
     s.begin = begin;
     s.plan = plan;
   }
   __syncthreads();
-  return (int)(end - begin);
+  return count;
 }
 
 }  // namespace gaze

@@ -71,6 +71,13 @@ __device__ __forceinline__ void cp_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+// Adds to a counter; what the block wrote before is seen by whoever counts later, what others wrote before they counted is seen here.
+__device__ __forceinline__ uint32_t atomic_add_acq_rel(uint32_t *p, uint32_t x) {
+  uint32_t old;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(x) : "memory");
+  return old;
+}
+
 __device__ __forceinline__ void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // Programmatic dependent launch: wait for the kernel before, and let the next one start. Without the launch attribute both do nothing.

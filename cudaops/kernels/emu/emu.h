@@ -180,6 +180,12 @@ inline unsigned __ballot_sync(unsigned, int p) {
   for (int i = 0; i < 32; i++) r |= (*(const int*)s[i] != 0 ? 1u : 0u) << i;
   return r;
 }
+inline unsigned __reduce_add_sync(unsigned, unsigned x) {
+  auto s = emu::exchange(&x, sizeof x);
+  unsigned r = 0;
+  for (int i = 0; i < 32; i++) r += *(const unsigned*)s[i];
+  return r;
+}
 inline int __any_sync(unsigned m, int p) { return __ballot_sync(m, p) != 0; }
 inline int __all_sync(unsigned m, int p) { return __ballot_sync(m, p) == ~0u; }
 

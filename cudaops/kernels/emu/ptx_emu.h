@@ -104,6 +104,7 @@ inline void cp_wait() {
   cp_wait_emu(Pending);
 }
 
+inline uint32_t atomic_add_acq_rel(uint32_t *p, uint32_t x) { return atomicAdd(p, x); }
 inline void prefetch_l2(const void *) {}
 inline void grid_wait() {}
 inline void grid_launch_next() {}
