@@ -160,7 +160,7 @@ struct Decode {
       if (lane == 0) {
         if (!crossed) c = cursor(0);
         c.unit = c.r.units - rest;
-        c.template advance<kUnit>(p, group, n);
+        c.template advance<kUnit, kRows>(p, group, n);
       }
       crossed = true;
       __syncwarp();
@@ -693,7 +693,7 @@ struct Decode {
     natural = fabsf(bmm1);
     scale = natural * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    const int count = make_plan<S::kThreads, kUnit, S::kWarps>(p, group, shared_plan(), cursor(0));
+    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps>(p, group, shared_plan(), cursor(0));
     if (count == 0) return;
 
     left = count;
@@ -721,7 +721,7 @@ struct Decode {
           const int units = cursor(at).r.units - cursor(at).unit;
           if (begin + units < count) {
             cursor(after) = cursor(at);
-            cursor(after).template advance<kUnit>(p, group, units);
+            cursor(after).template advance<kUnit, kRows>(p, group, units);
           }
         }
         if (here > 0) {

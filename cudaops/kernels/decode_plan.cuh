@@ -20,8 +20,9 @@ struct Request {
   __device__ __forceinline__ int64_t all_units(int kv_heads) const { return (int64_t)kv_heads * tiles * units; }
 };
 
-// load_request reads and judges request b; `blame` reports what is wrong with it. group is G, Unit the tokens of a unit.
-template <int Unit>
+// load_request reads and judges request b; `blame` reports what is wrong with it. group is G, Unit the tokens of a unit,
+// TileRows the rows of a tile (params.tile_rows).
+template <int Unit, int TileRows>
 __device__ __forceinline__ Request load_request(const DecodeParams &p, int group, int b, bool blame) {
   Request r;
   r.keys = p.seq_lens[b];
@@ -58,7 +59,7 @@ __device__ __forceinline__ Request load_request(const DecodeParams &p, int group
   r.first = 0;
   if (p.window_left >= 0) r.first = (int)(max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left) / Unit);
   r.units = max(1, r.keys / Unit + (r.keys % Unit != 0) - r.first);
-  r.tiles = (r.rows * group + p.tile_rows - 1) >> (31 - __clz(p.tile_rows));
+  r.tiles = (r.rows * group + TileRows - 1) / TileRows;
   return r;
 }
 
@@ -71,7 +72,7 @@ struct Cursor {
   Request r;
 
   // advance moves on by n units. Past the end of the line it stands on request B.
-  template <int Unit>
+  template <int Unit, int TileRows>
   __device__ __forceinline__ void advance(const DecodeParams &p, int group, int n) {
     unit += n;
     while (b < p.batch && unit >= r.units) {
@@ -81,7 +82,7 @@ struct Cursor {
       if (++head < p.kv_heads) continue;
       head = 0;
       do {
-        if (++b < p.batch) r = load_request<Unit>(p, group, b, false);
+        if (++b < p.batch) r = load_request<Unit, TileRows>(p, group, b, false);
       } while (b < p.batch && r.tiles == 0);
     }
   }
@@ -121,7 +122,7 @@ struct PlanShared {
 // units of this block's run, 0 for none, and its first in `at`. No block gets fewer than params.min_units, or Least.
 //
 // It stands between a launch and its first key, so it has no division that can be had otherwise. Block 0 reports faults.
-template <int Threads, int Unit, int Least>
+template <int Threads, int Unit, int TileRows, int Least>
 __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanShared &s, Cursor &at) {
   constexpr int kWarps = Threads / 32, kMostBlocks = 1 << 15, kMostSegments = 1 << 26;
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
@@ -131,7 +132,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanS
   int64_t units = 0, segments = 0;
   Request r;
   for (int b = from; b < to; b++) {
-    r = load_request<Unit>(p, group, b, blame);
+    r = load_request<Unit, TileRows>(p, group, b, blame);
     units += r.all_units(p.kv_heads);
     segments += (int64_t)p.kv_heads * r.tiles;
   }
@@ -175,7 +176,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanS
   if ((!few || warp == 0) && begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
     int b = from;
     for (;; b++) {
-      if (each > 1) r = load_request<Unit>(p, group, b, false);
+      if (each > 1) r = load_request<Unit, TileRows>(p, group, b, false);
       const int64_t n = r.all_units(p.kv_heads);
       if (begin < before + n) break;
       before += n;
