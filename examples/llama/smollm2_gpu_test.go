@@ -44,10 +44,18 @@ func TestSmolLM2OnGPU(t *testing.T) {
 			c := smolConfig(requests)
 			c.Device, c.KV = rt, kv
 			gpu, _ := greedy(t, f, c, prompts, n)
+			c.Candidates = 5
+			few, _ := greedy(t, f, c, prompts, n)
 			worst := 0.0
 			for i := range prompts {
 				for j, x := range gpu[i][0].logits {
 					worst = math.Max(worst, math.Abs(float64(x-cpu[i][0].logits[j])))
+				}
+				for j := range gpu[i] {
+					if few[i][j].id != gpu[i][j].id {
+						t.Errorf("%v, %d at once: %q: token %d is %d where only candidates leave the GPU, else %d", ops.DTypeOf(kv), requests, exact[i].Prompt, j, few[i][j].id, gpu[i][j].id)
+						break
+					}
 				}
 				sameUpToTies(t, fmt.Sprintf("%v, %d at once: %q", ops.DTypeOf(kv), requests, exact[i].Prompt), exact[i], cpu[i], gpu[i])
 			}
