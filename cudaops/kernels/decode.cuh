@@ -52,7 +52,7 @@ struct Decode {
   typedef std::conditional_t<kWiden, f16, T> M;  // what products are made of
   typedef QueryTile<T, D, 8 * Tiles, S::kThreads> Query;
   static constexpr int kUnit = S::kUnit, kParts = kUnit / 16;
-  static constexpr int kGroups = kWiden && Tiles <= 2 ? 2 : 1;  // of 16 tokens, whose scores are made at once
+  static constexpr int kGroups = kWiden && Tiles * D <= 256 ? 2 : 1;  // of 16 tokens, whose scores are made at once
   static constexpr int kRows = 8 * Tiles;
   static constexpr int kSteps = D / 16;  // of k in S^T, of m in O^T
   static constexpr bool kQueryInRegisters = Tiles * D <= 256;

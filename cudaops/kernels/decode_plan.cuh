@@ -40,10 +40,11 @@ __device__ __forceinline__ Request load_request(const DecodeParams &p, int group
     r.row0 = from;
     if (to < from) {
       fault(FAULT_Q_LEN_NEGATIVE, to, from);
-    } else if (from < 0 || to > p.tokens) {
-      fault(FAULT_Q_ROWS, from < 0 ? from : to, p.tokens);
     } else {
-      r.rows = to - from;
+      if (from < 0 || to > p.tokens) fault(FAULT_Q_ROWS, from < 0 ? from : to, p.tokens);
+      const int64_t end = min((int64_t)to, p.tokens);
+      r.row0 = max(from, 0);
+      r.rows = (int)max((int64_t)0, end - r.row0);
       if (r.rows > p.max_q_len) fault(FAULT_Q_LEN_MAX, r.rows, p.max_q_len);
     }
   }
