@@ -167,6 +167,7 @@ func TestBadDecode(t *testing.T) {
 				bads = append(bads,
 					badValue{name: "falling", in: &c.CumSeqLensQ, index: 2, value: 0, arg: "cum_seq_lens_q", request: 1},
 					badValue{name: "negative sum", in: &c.CumSeqLensQ, index: 2, value: -5, arg: "cum_seq_lens_q", request: anyRequest},
+					badValue{name: "past the end", in: &c.CumSeqLensQ, index: 3, value: 5, arg: "cum_seq_lens_q", request: anyRequest, bad: []int{2}},
 					badValue{name: "ends early", in: &c.CumSeqLensQ, index: 3, value: 3, arg: "cum_seq_lens_q", request: -1},
 					badValue{name: "starts late", in: &c.CumSeqLensQ, index: 0, value: 1, arg: "cum_seq_lens_q", request: -1})
 			}
