@@ -38,7 +38,7 @@ func SupportTable(w io.Writer) error {
 		l.with[k.DType][cmp.Or(k.With, k.DType)] = true
 		l.dims[k.dims()], l.gpus[k.gpus()] = true, true
 	}
-	fmt.Fprint(w, "| op | dtypes | head dim | compute capability |\n|---|---|---|---|\n")
+	fmt.Fprint(w, "| op | dtypes (→ the output's) | head dim | compute capability |\n|---|---|---|---|\n")
 	for _, n := range slices.SortedFunc(maps.Keys(lines), func(a, b name) int {
 		return cmp.Or(strings.Compare(a.op, b.op), len(a.gives)-len(b.gives), strings.Compare(a.gives, b.gives))
 	}) {
