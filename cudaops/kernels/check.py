@@ -4,7 +4,7 @@
     check.py --emu LIB.so [--only PART]                 correctness on a CPU (emu/build.sh makes LIB.so)
     check.py --cubins DIR [--only PART] [--no-time]     correctness on the GPU, then the cases of the peers' benchmark
 
-PART: decode, prefill, prefill_tma, layer, sampling, linear, engine (comma-separated). --match TEXT runs the cases whose name has it. One JSON line
+PART: decode, decode_large (on a GPU), prefill, prefill_tma, layer, sampling, linear, engine (comma-separated). --match TEXT runs the cases whose name has it. One JSON line
 per timed case, a summary line per part, exit status 1 when anything is wrong. It needs Python, NumPy and a driver; for timing PyTorch
 with Triton. Everything a kernel must not touch is poisoned: NaN in unused page slots, in pages no table names and in outputs before the call,
 absurd ids in unused table entries, guard bytes around every buffer.
@@ -40,6 +40,7 @@ def check(args, dev, part, cases, call):
 # name → cases, what runs one, what times the kernels
 PARTS = {
     "decode": (decode.decode_cases, decode.decode_case, timing.time_decode),
+    "decode_large": (lambda: {"batch=70000": {}}, decode.large_case, None),
     "prefill": (prefill.prefill_cases, prefill.prefill_case, timing.time_prefill),
     "prefill_tma": (prefill.prefill_tma_cases, prefill.prefill_case, lambda dev, args: timing.time_prefill(dev, args, True)),
     "layer": (layer.layer_cases, layer.layer_case, timing.time_layer),
@@ -65,7 +66,7 @@ def main():
     args = ap.parse_args()
     dev = Emu(args.emu) if args.emu else Cuda(args.cubins, args.target)
     bad = 0
-    parts = args.only.split(",") if args.only else [x for x in PARTS if args.target == "sm90a" or not x.endswith("_tma")]
+    parts = args.only.split(",") if args.only else [x for x in PARTS if (args.target == "sm90a" or not x.endswith("_tma")) and (x != "decode_large" or not args.emu)]
     for part in parts:
         cases, call, clock = PARTS[part]
         if not args.no_check:

@@ -291,6 +291,7 @@ def decode_cases():
         c[f"bad/table={value}"] = dict(lens=(37, 5, 33), hq=4, d=64, L=2, break_it=table(2, 1, value), expect=(7, 2))
     c["bad/table/page=5"] = dict(lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
     c["bad/table/split"] = dict(lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
+    c["bad/table/window"] = dict(lens=(37, 5, 73), hq=4, d=64, window=40, break_it=table(2, 2, 1 << 20), expect=(7, 2))  # of that page a half is seen
     c["bad/len=-1"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
     c["bad/len_over_table"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, 16 * 5 + 1), expect=(2, 1), max_seq=1 << 20)
     c["bad/len_over_max"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(2, 38), expect=(3, 2), max_seq=37)
@@ -304,7 +305,7 @@ def decode_cases():
     c["bad/q_len_over_max"] = dict(q, max_q=4, break_it=lambda x: {1}, expect=(4, 1))
     c["bad/q_len_negative"] = dict(q, max_q=9, break_it=sums(1, (0, 7, 4, 10)), expect=(5, 1), unsure=range(10))
     c["bad/q_rows"] = dict(q, break_it=sums(2, (0, 2, 7, 1 << 30)), expect={(6, 2), (6, -1)})
-    c["bad/q_rows/start"] = dict(q, break_it=sums(0, (-3, 2, 7, 10)), expect={(6, 0), (6, -1)})
+    c["bad/q_rows/start"] = dict(q, break_it=sums(0, (-3000, 2, 7, 10)), expect={(6, 0), (6, -1)})
     c["bad/q_rows/end"] = dict(q, break_it=sums(2, (0, 2, 7, 9)), expect=(6, -1), unsure=range(7, 10))
     c.update(e4m3_cases(plant, one_nan, nan_q, table, lengths))
     c["batch=300"] = dict(lens=tuple((i * 7) % 40 for i in range(300)), hq=2, hkv=1, d=64)
@@ -386,3 +387,38 @@ def e4m3_cases(plant, one_nan, nan_q, table, lengths):
     c["e4m3/bad/table/split"] = dict(e, lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
     c["e4m3/bad/len"] = dict(e, lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
     return c
+
+
+def large_case(dev, rng, target, hq=256, hkv=2, d=128, batch=70000):
+    """An output past 2^31 elements, of a batch of many requests: all see the first of at most 16 keys of one page, by a table of one
+    column, and q is one row with a stride of 0. On a GPU only."""
+    import torch
+    T = batch
+    threads, shared, most, per_sm = launch_facts("DECODE", d, target)
+    grid = per_sm * dev.sms
+    new = lambda *s, dtype=torch.bfloat16: torch.randn(*s, device="cuda", generator=gen).to(dtype)
+    gen = torch.Generator("cuda").manual_seed(int(rng.integers(1 << 30)))
+    q, kv = new(1, hq, d), new(1, 2, hkv, 16, d)
+    lens = (torch.arange(T, device="cuda") * 7 % 17).int()
+    table, out = torch.zeros(T, 1, dtype=torch.int32, device="cuda"), torch.full((T, hq, d), math.nan, dtype=torch.bfloat16, device="cuda")
+    ws, counters, fault = torch.empty(2 * grid * most * (d + 2), device="cuda"), torch.zeros(grid, dtype=torch.int32, device="cuda"), torch.zeros(8, dtype=torch.int32, device="cuda")
+    p = P["DecodeParams"]()
+    p.q, p.k, p.v, p.block_tables, p.seq_lens, p.out = q.data_ptr(), kv.data_ptr(), kv[:, 1].data_ptr(), table.data_ptr(), lens.data_ptr(), out.data_ptr()
+    p.workspace, p.counters, p.fault = ws.data_ptr(), counters.data_ptr(), fault.data_ptr()
+    p.q_token, p.q_head, p.k_page, p.k_head, p.k_token = 0, d, 2 * hkv * 16 * d, 16 * d, d
+    p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hkv * 16 * d, 16 * d, d, 1, T, 1
+    p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, T, hq, hkv, 1, 1
+    p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = 16, 1, 16, -1, most
+    torch.cuda.synchronize()
+    dev.launch(f"decode_h{d}_bf16_kvbf16_{target}", (grid,), threads, shared, p)
+    torch.cuda.synchronize()
+    qq, kk, vv = q[0].double().view(hkv, hq // hkv, d), kv[0, 0].double(), kv[0, 1].double()
+    for n in range(17):
+        w = (torch.einsum("hgd,hsd->hgs", qq, kk[:, :n]) / math.sqrt(d)).softmax(-1) if n else torch.zeros(hkv, hq // hkv, 0, device="cuda", dtype=torch.double)
+        want = torch.einsum("hgs,hsd->hgd", w, vv[:, :n]).reshape(hq, d)
+        got = out[lens == n]
+        if not ((got - want.to(got.dtype)).abs().amax((0, 2)) <= 0.02 * want.abs().amax(-1) + 1e-6).all():
+            raise Failure(f"rows of {n} keys are wrong")
+    if int(fault[0]) or int(counters.abs().max()):
+        raise Failure(f"fault {fault.tolist()}, counters {int(counters.abs().max())}")
+    return 0.0
