@@ -46,7 +46,7 @@ enum FaultReason {
   FAULT_OFFSET_STATS = 16
 };
 
-// decode_h{D}_{q}_kv{kv}: paged decode attention. Grid: any, best as many blocks a multiprocessor as launch.h says; `decode_threads` threads; the kernel's
+// decode_h{D}_{q}_kv{kv}, or decode_h{D}_kve4m3 for every type of q and out beside an e4m3 cache: paged decode attention. Grid: any, best as many blocks a multiprocessor as launch.h says; `decode_threads` threads; the kernel's
 // dynamic shared memory. launch.h has the numbers.
 //
 // The rows that share a KV head, r = i·G + g for query row i and head g of the group, are cut into tiles of tile_rows.
@@ -95,7 +95,7 @@ typedef struct {
   int32_t max_seq_len;     // bound of S_b
   int32_t window_left;     // -1: none
   int32_t tile_rows;       // 8, 16 or 32 (16 at most for D > 128): the least that holds G·max L, or the largest
-  int32_t min_units;       // spread work so thin that a block has this many units of 16 tokens, not thinner; 0: the kernel's choice
+  int32_t min_units;       // spread work so thin that a block has this many units of 16 tokens (32 of e4m3), not thinner; 0: the kernel's choice
   int32_t q_type;          // enum ElementType of q, where the cache is e4m3
   int32_t out_type;        // enum ElementType of out
   uint32_t op;
