@@ -291,7 +291,7 @@ def decode_cases():
         c[f"bad/table={value}"] = dict(lens=(37, 5, 33), hq=4, d=64, L=2, break_it=table(2, 1, value), expect=(7, 2))
     c["bad/table/page=5"] = dict(lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
     c["bad/table/split"] = dict(lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
-    c["bad/table/window"] = dict(lens=(37, 5, 73), hq=4, d=64, window=40, break_it=table(2, 2, 1 << 20), expect=(7, 2))  # of that page a half is seen
+    c["bad/table/window"] = dict(lens=(37, 5, 73), hq=4, d=64, window=37, break_it=table(2, 2, 1 << 20), expect=(7, 2))  # of that page a half is seen
     c["bad/len=-1"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
     c["bad/len_over_table"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, 16 * 5 + 1), expect=(2, 1), max_seq=1 << 20)
     c["bad/len_over_max"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(2, 38), expect=(3, 2), max_seq=37)
