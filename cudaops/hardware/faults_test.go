@@ -99,7 +99,7 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 			case isBad:
 				expect = make([]byte, row)
 			}
-			if !bytes.Equal(want(out, r, row), expect) {
+			if !near(f.out.DType, want(out, r, row), expect) || isBad && !bytes.Equal(want(out, r, row), expect) {
 				t.Errorf("request %d (bad: %v): row %d is wrong", b, isBad, r)
 			}
 			if f.sf.Valid() && isBad && slices.ContainsFunc(scalesOf(read(t, rt, f.sf), r, f.sf.Shape[1]), func(b byte) bool { return b != 0 }) {
@@ -111,7 +111,7 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 			if isBad {
 				expect = float32s(float32(math.Inf(-1)))
 			}
-			if !bytes.Equal(want(lse, e, 4), expect) {
+			if !near(attn.F32, want(lse, e, 4), expect) || isBad && !bytes.Equal(want(lse, e, 4), expect) {
 				t.Errorf("request %d (bad: %v): lse %d is %v", b, isBad, e, decoded(attn.F32, lse[4*e:]))
 			}
 		}
@@ -121,6 +121,27 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 	if !bytes.Equal(results(t, rt, outputs...), good) {
 		t.Error("the next good call gives something else")
 	}
+}
+
+// near tells whether two rows differ by no more than sums in another order may: where keys are cut depends on the other requests too.
+func near(dt attn.DType, got, want []byte) bool {
+	if dt == attn.U8 { // nvfp4: a code now and then
+		other := 0
+		for i := range got {
+			if got[i] != want[i] {
+				other++
+			}
+		}
+		return other <= 1+len(got)/16
+	}
+	steps := map[attn.DType]float64{attn.F32: 1e-5, attn.F16: 1e-3, attn.BF16: 8e-3, attn.E4M3: 0.125}
+	for i := 0; i < len(got); i += dt.Size() {
+		a, b := decoded(dt, got[i:]), decoded(dt, want[i:])
+		if a != b && !(math.Abs(a-b) <= steps[dt]*max(math.Abs(a), math.Abs(b), 0.02)) {
+			return false
+		}
+	}
+	return true
 }
 
 // scalesOf are the block scales of a row, in the 128×4 swizzle.

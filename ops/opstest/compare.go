@@ -49,8 +49,8 @@ func (t tolerance) bound(want, rowMax float64) float64 {
 		return 1e-5*(1+t.scale) + t.abs
 	case t.class == Exact:
 		return f.step(want) + 1e-3 + t.abs
-	case t.e4m3Q && t.dt == attn.E4M3:
-		return 7e-2 + 5e-2*math.Abs(want) + t.abs
+	case t.e4m3Q && t.dt == attn.E4M3: // but half a step is nobody's fault
+		return max(7e-2+5e-2*math.Abs(want), f.step(want)/2+2*formats[attn.BF16].step(rowMax)) + t.abs
 	case t.e4m3Q:
 		return 7e-2 + 4e-2*math.Abs(want) + t.abs
 	case t.dt == attn.E4M3:

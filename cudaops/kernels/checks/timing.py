@@ -48,6 +48,7 @@ PREFILL = [(16, 1024, 1024, 32, 8, 128, 128, True, 16, 385), (16, 1024, 1024, 32
 def replay_us(fn):
     """Median of event-timed replays of a graph of one call after the L2 flush, as bench_peers.py times peers."""
     import torch, triton.testing as tt
+    torch.cuda.synchronize()  # the stream below does not wait for what fills the operands
     s = torch.cuda.Stream()
     with torch.cuda.stream(s):
         for _ in range(3):
