@@ -21,6 +21,7 @@ struct DecodeShape {
   static constexpr int kStages = D == 64 ? 4 : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
   // Two blocks a multiprocessor: while the warps of one meet at the end of a segment, those of the other go on.
   static constexpr int kBlocks = GAZE_SM90 && D <= 128 ? 2 : 1;
+  static constexpr int kFew = D < 128 ? 128 : INT32_MAX;  // units of a block, by measurement: see make_plan
   static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kUnitBytes = 2 * kUnit * Rows<D, Size>::kBytes;  // K, then V
@@ -693,7 +694,7 @@ struct Decode {
     natural = fabsf(bmm1);
     scale = natural * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps>(p, group, shared_plan(), cursor(0));
+    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks, S::kFew>(p, group, shared_plan(), cursor(0));
     if (count == 0) return;
 
     left = count;
