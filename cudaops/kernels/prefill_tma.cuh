@@ -3,7 +3,7 @@
 // find the tiles, load q a tile ahead, and tidy V where rows differ in what they see.
 //
 // A consumer holds S, P and O in registers. It issues the next block's Q·K^T and this block's P·V together, and computes the next
-// softmax while P·V runs; the two consumers take turns at the tensor cores. The block after a tile's last one is the next tile's first.
+// softmax while P·V runs; the two consumers take turns at the tensor cores.
 //
 // Shared memory holds rows of 64 elements (128 bytes, permuted by the hardware's swizzle): a head dim of 192 is three such columns of all
 // rows, one after the other, and one of 96 two, the second half full.
@@ -52,8 +52,6 @@ template <class T, int DQK, int DVO>
 struct PrefillTma {
   typedef PrefillTmaShape<DQK, DVO> S;
   static constexpr int kCols = S::kKeys / 8, kDims = DVO / 8;
-  // Tiles of so many blocks last long enough for the next one to be found meanwhile.
-  static constexpr int kAcrossFrom = 3;
   // Large heads, whose products are long, do better without turns, and with O rescaled under Q·K^T.
   static constexpr bool kTurns = DQK <= 128, kRescaleLate = DVO > 128;
 
@@ -295,46 +293,26 @@ struct PrefillTma {
 
   // zero_tail clears the rows of out past the last request.
   __device__ __forceinline__ void zero_tail(int me) const {
-    uint4 *out = static_cast<uint4 *>(p.out);
-    const int64_t row = (int64_t)p.q_heads * (DVO / 8);
+    const int64_t row = (int64_t)p.q_heads * DVO, first = (int64_t)blockIdx.x * S::kHelpers + me, step = (int64_t)gridDim.x * S::kHelpers;
+    uint16_t *out = static_cast<uint16_t *>(p.out) + end_rows * row;
+    const int64_t elements = (p.tokens - end_rows) * row;
+    if (aligned16(p.out)) {
 #pragma unroll 1
-    for (int64_t e = end_rows * row + (int64_t)blockIdx.x * S::kHelpers + me; e < p.tokens * row; e += (int64_t)gridDim.x * S::kHelpers)
-      out[e] = make_uint4(0, 0, 0, 0);
+      for (int64_t e = first; e < elements / 8; e += step) reinterpret_cast<uint4 *>(out)[e] = make_uint4(0, 0, 0, 0);
+    } else {
+#pragma unroll 1
+      for (int64_t e = first; e < elements; e += step) out[e] = 0;
+    }
   }
 
   // ---- the consumers ----
 
-  // Rows are the two that a thread has a part of.
-  struct Rows {
-    float m[2], l[2];  // maximum and sum of weights so far
-    int limit[2];      // the last key that they see
-  };
-
   float acc[kDims][4];
-  float scale;   // |scale| · log2(e)
-  int consumer;  // 0 or 1
+  float m[2], l[2];
+  float scale;    // |scale| · log2(e)
+  int limit[2];   // the last key that a row sees
+  int consumer;   // 0 or 1
   int g, t;
-
-  // rows0 is this warp's first row of a tile.
-  __device__ __forceinline__ int rows0() const { return consumer * 64 + warp % 4 * 16; }
-
-  __device__ __forceinline__ Rows open(const Tile &x) const {
-    Rows y;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const int64_t row = x.query0 + split.query(x.group0, rows0() + 8 * r + g);
-      y.limit[r] = p.causal ? (int)max((int64_t)-1, min(row + x.keys - x.rows, (int64_t)x.keys - 1)) : x.keys - 1;
-      y.m[r] = -GAZE_INF;
-      y.l[r] = 0;
-    }
-    return y;
-  }
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int d = 0; d < kDims; d++)
-#pragma unroll
-      for (int k = 0; k < 4; k++) acc[d][k] = 0;
-  }
 
   __device__ __forceinline__ void scores(float (&s)[kCols][4], int i, int stage) const {
     uint32_t q = shared_address(smem + S::kQuery + i * S::kQueryBytes) + consumer * 64 * 128, k = shared_address(smem + S::kKey + stage * S::kKeyBytes);
@@ -355,10 +333,10 @@ struct PrefillTma {
     }
   }
 
-  __device__ __forceinline__ void mask(float (&s)[kCols][4], int block, const Rows &y) const {
+  __device__ __forceinline__ void mask(float (&s)[kCols][4], int block) const {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      const int last = y.limit[r] - block * S::kKeys - 2 * t;
+      const int last = limit[r] - block * S::kKeys - 2 * t;
 #pragma unroll
       for (int n = 0; n < kCols; n++)
 #pragma unroll
@@ -368,19 +346,20 @@ struct PrefillTma {
   }
 
   // weights turns scores into exponentials; f is what older sums must be multiplied with.
-  __device__ __forceinline__ void weights(float (&s)[kCols][4], float (&f)[2], Rows &y) const {
+  __device__ __forceinline__ void weights(float (&s)[kCols][4], float (&f)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      float top = y.m[r];
+      float top = m[r], other = s[0][2 * r];  // two chains, half as long
 #pragma unroll
-      for (int n = 0; n < kCols; n++) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+      for (int n = 0; n < kCols; n++) top = fmaxf(top, s[n][2 * r + 1]), other = fmaxf(other, s[n][2 * r]);
+      top = fmaxf(top, other);
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
       // The same rounded product is taken off all exponents, old ones too, so that its rounding cancels out; upwards, so that weights
       // are at most 1, below which f16 has steps half as large.
       const float off = top == -GAZE_INF ? 0.0f : __fmul_ru(top, scale);
-      f[r] = y.m[r] == top ? 1.0f : exp2_approx(__fmul_ru(y.m[r], scale) - off);
-      y.m[r] = top;
+      f[r] = m[r] == top ? 1.0f : exp2_approx(__fmul_ru(m[r], scale) - off);
+      m[r] = top;
       float sum = 0;
 #pragma unroll
       for (int n = 0; n < kCols; n++) {
@@ -388,7 +367,7 @@ struct PrefillTma {
         s[n][2 * r + 1] = exp2_approx(fmaf(s[n][2 * r + 1], scale, -off));
         sum += s[n][2 * r] + s[n][2 * r + 1];
       }
-      y.l[r] = y.l[r] * f[r] + sum;
+      l[r] = l[r] * f[r] + sum;
     }
   }
   static __device__ __forceinline__ void packed(uint32_t (&w)[kCols][2], const float (&s)[kCols][4]) {
@@ -397,7 +376,7 @@ struct PrefillTma {
   }
 
   // add_odd adds the rows of V that tidy took out, to the rows that see them. Each lane says itself that it has read which.
-  __device__ __forceinline__ void add_odd(const Tile &x, const Rows &y, const uint32_t (&w)[kCols][2], int block, int stage) {
+  __device__ __forceinline__ void add_odd(const Tile &x, const uint32_t (&w)[kCols][2], int block, int stage) {
     if (!p.causal) return;
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
@@ -421,12 +400,12 @@ struct PrefillTma {
           base = page * p.v_page + token % p.page_size * p.v_token + x.head * p.v_head;
         }
         const T *v = static_cast<const T *>(p.v) + base + 2 * t;
-        const bool up = token <= y.limit[0], down = token <= y.limit[1];
+        const bool up = token <= limit[0], down = token <= limit[1];
 #pragma unroll
         for (int n = 0; n < kDims; n++) {
-          const float2 z = unpack<T>(*reinterpret_cast<const uint32_t *>(v + n * 8));
-          if (up) acc[n][0] += w0 * z.x, acc[n][1] += w0 * z.y;
-          if (down) acc[n][2] += w1 * z.x, acc[n][3] += w1 * z.y;
+          const float2 y = unpack<T>(*reinterpret_cast<const uint32_t *>(v + n * 8));
+          if (up) acc[n][0] += w0 * y.x, acc[n][1] += w0 * y.y;
+          if (down) acc[n][2] += w1 * y.x, acc[n][3] += w1 * y.y;
         }
       }
     }
@@ -444,60 +423,39 @@ struct PrefillTma {
     for (int d = 0; d < kDims; d++) acc[d][0] *= f[0], acc[d][1] *= f[0], acc[d][2] *= f[1], acc[d][3] *= f[1];
   }
 
-  // Place is a block of keys: of which tile, and where in shared memory.
-  struct Place {
-    const Tile &x;
-    const Extent &e;
-    int block, query;
-    Blocks kv;
-    __device__ __forceinline__ bool special() const { return e.special(block); }
-    __device__ __forceinline__ Place below() const { return Place{x, e, block - 1, query, kv + 1}; }
-  };
-  enum Step { kInside, kSpecial, kAcross };
-
-  // step does the products of a block, whose weights are in w, with V, and turns the scores of the next one into weights. Kind: all rows
-  // see all keys of both; not so; the next block is another tile's, whose rows are `fresh`.
-  template <int Kind>
-  __device__ __forceinline__ void step(const Place &now, const Place &next, float (&s)[kCols][4], uint32_t (&w)[kCols][2], float (&f)[2], Rows &rows, Rows &fresh) {
-    barrier_wait(bar(kKeyFull, next.kv.stage()), next.kv.parity());
+  // step does the products of a block, whose weights are in w, with V, and turns the scores of the next one into weights. Special: not all
+  // rows see all keys of the block.
+  template <bool Special>
+  __device__ __forceinline__ void step(const Tile &x, const Extent &e, int block, int i, Blocks now, float (&s)[kCols][4], uint32_t (&w)[kCols][2], float (&f)[2]) {
+    const Blocks next = now + 1;
+    barrier_wait(bar(kKeyFull, next.stage()), next.parity());
     if (kTurns) group_sync(kTurn + consumer, 256);
     pin(acc);
     wgmma_begin();
-    scores(s, next.query, next.kv.stage());
+    scores(s, i, next.stage());
     wgmma_commit();
     if (kRescaleLate) {
       rescale(f);
       pin(acc);
       wgmma_begin();
     }
-    product(w, now.kv.stage());
+    product(w, now.stage());
     wgmma_commit();
     if (kTurns) group_arrive(kTurn + (consumer ^ 1), 256);
     wgmma_wait<1>();
     pin(s);
-    scored(s, f, next, Kind != kInside, fresh);
+    release(kKeyEmpty, next.stage());
+    if (block == 1) release(kQueryEmpty, i);
+    if (Special && e.special(block - 1)) mask(s, block - 1);
+    weights(s, f);
     // Here, since the assembler moves a wait for products up in front of arithmetic, but not past a loop.
-    barrier_wait(bar(kValueFull, next.kv.stage()), next.kv.parity());
+    barrier_wait(bar(kValueFull, next.stage()), next.parity());
     wgmma_wait<0>();
     pin(acc);
-    if (Kind != kInside && now.special()) add_odd(now.x, rows, w, now.block, now.kv.stage());
-    release(kValueEmpty, now.kv.stage());
-    if (Kind == kAcross) {
-      finish(now.x, rows);
-      rows = fresh;
-      clear();
-    } else if (!kRescaleLate) {
-      rescale(f);
-    }
+    if (Special) add_odd(x, w, block, now.stage());
+    release(kValueEmpty, now.stage());
+    if (!kRescaleLate) rescale(f);
     packed(w, s);
-  }
-
-  // scored lets go of a block's keys and turns its scores into weights.
-  __device__ __forceinline__ void scored(float (&s)[kCols][4], float (&f)[2], const Place &at, bool may_be_special, Rows &rows) {
-    release(kKeyEmpty, at.kv.stage());
-    if (at.block == 0) release(kQueryEmpty, at.query);
-    if (may_be_special && at.special()) mask(s, at.block, rows);
-    weights(s, f, rows);
   }
 
   __device__ __forceinline__ void consume() {
@@ -506,107 +464,91 @@ struct PrefillTma {
     t = lane % 4;
     scale = (p.scale < 0 ? -p.scale : p.scale) * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    const int rows0 = consumer * 64 + warp % 4 * 16;  // this warp's first of the tile
+    Blocks kv;  // the next block whose V is wanted
     if (kTurns && consumer == 1) group_arrive(kTurn + 0, 256);
-    Rows rows, fresh;
-    float s[kCols][4], f[2];
-    uint32_t w[kCols][2];
-    Blocks kv;           // the next block whose V is wanted
-    bool begun = false;  // the weights of this tile's first block are there
     for (Tiles n;; n.n++) {
+      const int i = Queries{n.n}.stage();
       barrier_wait(bar(kTileFull, n.stage()), n.parity());
       const Tile &x = tile(n.stage());
       if (x.b >= p.batch) break;
       const Extent e = extent(x);
-      Place now{x, e, e.blocks - 1, Queries{n.n}.stage(), kv};
-      kv.n += e.blocks;
-      if (!begun) {
-        rows = open(x);
-        clear();
-        barrier_wait(bar(kQueryFull, now.query), Queries{n.n}.parity());
-        if (e.blocks > 0) {
-          barrier_wait(bar(kKeyFull, now.kv.stage()), now.kv.parity());
-          wgmma_begin();
-          scores(s, now.query, now.kv.stage());
-          wgmma_commit();
-          wgmma_wait<0>();
-          pin(s);
-          scored(s, f, now, true, rows);
-          packed(w, s);
-          barrier_wait(bar(kValueFull, now.kv.stage()), now.kv.parity());
-        } else {
-          release(kQueryEmpty, now.query);
-        }
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const int64_t row = x.query0 + split.query(x.group0, rows0 + 8 * r + g);
+        limit[r] = p.causal ? (int)max((int64_t)-1, min(row + x.keys - x.rows, (int64_t)x.keys - 1)) : x.keys - 1;
+        m[r] = -GAZE_INF;
+        l[r] = 0;
       }
-      int block = e.blocks - 1;
-      Blocks at = now.kv;
+#pragma unroll
+      for (int d = 0; d < kDims; d++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) acc[d][k] = 0;
+      barrier_wait(bar(kQueryFull, i), Queries{n.n}.parity());
+      if (e.blocks == 0) {
+        release(kQueryEmpty, i);
+      } else {
+        float s[kCols][4], f[2];
+        uint32_t w[kCols][2];
+        int block = e.blocks - 1;
+        barrier_wait(bar(kKeyFull, kv.stage()), kv.parity());
+        wgmma_begin();
+        scores(s, i, kv.stage());
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(s);
+        release(kKeyEmpty, kv.stage());
+        if (block == 0) release(kQueryEmpty, i);
+        if (e.special(block)) mask(s, block);
+        weights(s, f);
+        packed(w, s);
+        barrier_wait(bar(kValueFull, kv.stage()), kv.parity());
 #pragma unroll 1
-      for (; block > 0 && e.special(block); block--, at.n++) {
-        const Place here{x, e, block, now.query, at};
-        step<kSpecial>(here, here.below(), s, w, f, rows, rows);
-      }
+        for (; block > 0 && e.special(block); block--, kv.n++) step<true>(x, e, block, i, kv, s, w, f);
 #pragma unroll 1
-      for (; block > 0; block--, at.n++) {
-        const Place here{x, e, block, now.query, at};
-        step<kInside>(here, here.below(), s, w, f, rows, rows);
+        for (; block > 0; block--, kv.n++) step<false>(x, e, block, i, kv, s, w, f);
+        if (kRescaleLate) rescale(f);
+        pin(acc);
+        wgmma_begin();
+        product(w, kv.stage());
+        wgmma_commit();
+        wgmma_wait<0>();
+        pin(acc);
+        if (e.special(0)) add_odd(x, w, 0, kv.stage());
+        release(kValueEmpty, kv.stage());
+        kv.n++;
       }
-      begun = false;
-      const Place last{x, e, 0, now.query, at};
-      if (e.blocks >= kAcrossFrom) {
-        const Tiles m = n + 1;
-        barrier_wait(bar(kTileFull, m.stage()), m.parity());
-        const Tile &y = tile(m.stage());
-        const Extent e2 = extent(y);
-        if (y.b < p.batch && e2.blocks > 0) {
-          begun = true;
-          fresh = open(y);
-          barrier_wait(bar(kQueryFull, Queries{m.n}.stage()), Queries{m.n}.parity());
-          step<kAcross>(last, Place{y, e2, e2.blocks - 1, Queries{m.n}.stage(), at + 1}, s, w, f, rows, fresh);
-        }
-      }
-      if (!begun) {
-        if (e.blocks > 0) {
-          if (kRescaleLate) rescale(f);
-          pin(acc);
-          wgmma_begin();
-          product(w, at.stage());
-          wgmma_commit();
-          wgmma_wait<0>();
-          pin(acc);
-          if (e.special(0)) add_odd(x, rows, w, 0, at.stage());
-          release(kValueEmpty, at.stage());
-        }
-        finish(x, rows);
-      }
+      finish(x, rows0);
       barrier_arrive(bar(kTileEmpty, n.stage()));
     }
   }
 
   // finish writes the rows. Four lanes that hold four pieces of 8 elements between them, two elements of each, swap until each has a piece.
-  __device__ __forceinline__ void finish(const Tile &x, const Rows &y) {
+  __device__ __forceinline__ void finish(const Tile &x, int rows0) {
     const int rows = rows_of(x), query0 = x.query0, group0 = x.group0, head0 = x.head * group;
     T *const out = static_cast<T *>(p.out) + x.o_base;
     const bool bad = x.bad, aligned = aligned16(out), odd = t & 1, high = t & 2;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      float sum = y.l[r];
+      float sum = l[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       const bool empty = bad || sum == 0;
       const float f = 1.0f / sum;
-      const int row = rows0() + 8 * r + g;
+      const int row = rows0 + 8 * r + g;
       const int64_t to = (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);  // of [L,Hq]
       if (t == 0 && row < rows && x.lse_base >= 0) {
-        const float lse2 = empty ? -GAZE_INF : __fmul_ru(y.m[r], scale) + log2f(sum);
+        const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[r], scale) + log2f(sum);
         if (p.lse != nullptr) p.lse[x.lse_base + to] = lse2 * kLn2;
         if (p.lse2 != nullptr) p.lse2[x.lse_base + to] = lse2;
       }
 #pragma unroll
       for (int d = 0; d < kDims; d += 4) {
-        uint32_t z[4];
+        uint32_t y[4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) z[k] = empty ? 0 : pack<T>(acc[d + k][2 * r] * f, acc[d + k][2 * r + 1] * f);
-        const uint32_t a = __shfl_xor_sync(~0u, odd ? z[0] : z[1], 1), b = __shfl_xor_sync(~0u, odd ? z[2] : z[3], 1);
-        const uint2 low = odd ? make_uint2(a, z[1]) : make_uint2(z[0], a), up = odd ? make_uint2(b, z[3]) : make_uint2(z[2], b);  // of pieces odd and 2 + odd
+        for (int k = 0; k < 4; k++) y[k] = empty ? 0 : pack<T>(acc[d + k][2 * r] * f, acc[d + k][2 * r + 1] * f);
+        const uint32_t a = __shfl_xor_sync(~0u, odd ? y[0] : y[1], 1), b = __shfl_xor_sync(~0u, odd ? y[2] : y[3], 1);
+        const uint2 low = odd ? make_uint2(a, y[1]) : make_uint2(y[0], a), up = odd ? make_uint2(b, y[3]) : make_uint2(y[2], b);  // of pieces odd and 2 + odd
         const uint32_t c0 = __shfl_xor_sync(~0u, high ? low.x : up.x, 2), c1 = __shfl_xor_sync(~0u, high ? low.y : up.y, 2);
         const uint4 piece = high ? make_uint4(c0, c1, up.x, up.y) : make_uint4(low.x, low.y, c0, c1);
         if (row >= rows) continue;
@@ -614,9 +556,9 @@ struct PrefillTma {
         if (aligned) {
           *reinterpret_cast<uint4 *>(at) = piece;
         } else {
-          const Vec16<T> v = *reinterpret_cast<const Vec16<T> *>(&piece);
+          const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&piece);
 #pragma unroll
-          for (int k = 0; k < 8; k++) at[k] = v.x[k];
+          for (int k = 0; k < 8; k++) at[k] = z.x[k];
         }
       }
     }

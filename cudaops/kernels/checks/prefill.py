@@ -323,7 +323,7 @@ def prefill_cases():
 
 
 def prefill_tma_cases():
-    c = {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("shift") and not v.get("far") and v.get("dt") is not F8}
+    c = {"tma/" + k: dict(v, tma=True) for k, v in prefill_cases().items() if not v.get("far") and v.get("dt") is not F8}
     for d, dv in DIMS:  # many blocks of keys, whose size differs, by boxes of every size, and NaN in a row of V that some see
         kind = dict(d=d, dv=dv, qlens=(9, 120), lens=(300, 330), hq=2, hkv=1, grid=2, tma=True)
         for page in (0, 8, 16, 48, 64, 128):
