@@ -46,6 +46,10 @@ func nvfp4Cases() []Case {
 		s.hq, s.hkv, s.d = 3, 3, 48
 		s.fillV = func(b, _, h, d int) float64 { return math.Ldexp(6, (b+3*h+5*(d/16))%8-5) }
 	}))
+	add("columns=18", "the same for head dim 96", base.with(func(s *decodeSpec) {
+		s.hq, s.hkv, s.d = 3, 3, 96
+		s.fillV = func(b, _, h, d int) float64 { return math.Ldexp(6, (b+3*h+5*(d/16))%8-5) }
+	}))
 	add("codes", "every code, with its sign, the low nibble first", base.with(func(s *decodeSpec) {
 		s.fillV = func(_, _, _, d int) float64 {
 			return []float64{6, 0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -2, -3, -4, -6}[d%16]

@@ -61,7 +61,7 @@ func prefillCornerCases() []Case {
 	add := func(name, why string, b body) {
 		out = append(out, Case{Name: "prefill/" + name, Why: why, Op: "prefill", List: Corner, body: b})
 	}
-	for _, page := range []int{0, 4} {
+	for _, page := range []int{0, 4, 16} { // ragged, pages too short for bulk copies, pages long enough
 		tag := fmt.Sprintf("/page=%d", page)
 		add("causal"+tag, "bottom-right, anchored at each request's own lengths: 1.5 2.0 | 0.0 0.5 1.0",
 			uniformPrefill([]int{2, 3}, []int{5, 3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.maxKV, s.maxQ = 64, 9 }))
@@ -84,17 +84,19 @@ func prefillCornerCases() []Case {
 		add("rows_past_end/all"+tag, "nothing but such rows", newPrefill([]int{0}, []int{3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows = 3 }))
 		add("lse_padding"+tag, "elements of the LSE that no row has are -inf", newPrefill([]int{2, 9, 0}, []int{5, 9, 4}, page, 4, 2, 64).with(func(s *prefillSpec) { s.maxQ = 17 }))
 		add("stats_offsets"+tag, "the LSE packed by element offsets, the rest -inf", newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 64).with(func(s *prefillSpec) { s.stats = true }))
+		apart := newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 192).with(func(s *prefillSpec) {
+			s.offsets, s.gap, s.qGap, s.dvo = attn.I32, 2, 24, 128
+			if page == 0 {
+				s.kvGap, s.extraKV = 16, 3
+			}
+		})
 		for _, dt := range []attn.DType{attn.I32, attn.I64} {
 			for _, total := range []bool{false, true} {
 				add(fmt.Sprintf("batch_offsets/%v/total=%v%s", dt, total, tag), "element offsets of each tensor's own strides, gaps between requests untouched",
-					newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 64).with(func(s *prefillSpec) {
-						s.offsets, s.total, s.gap, s.qGap, s.dvo, s.extraRows = dt, total, 2, 24, 96, 3
-						if page == 0 {
-							s.kvGap, s.extraKV = 16, 3
-						}
-					}))
+					apart.with(func(s *prefillSpec) { s.offsets, s.total = dt, total }))
 			}
 		}
+		add("batch_offsets/rows_past_end"+tag, "rows past the last request are 0 there too", apart.with(func(s *prefillSpec) { s.extraRows = 3 }))
 		add("q_strided"+tag, "q is a slice of a fused QKV row", sameBits{
 			{"packed", newPrefill([]int{21, 4}, []int{33, 16}, page, 16, 4, 128)},
 			{"row stride", newPrefill([]int{21, 4}, []int{33, 16}, page, 16, 4, 128).with(func(s *prefillSpec) { s.qGap = 8 * 128 })},
