@@ -2,7 +2,7 @@
 //
 //	s[j] = bmm1 · q·k[j] over the visible keys j,  out = bmm2 · Σ exp(s[j]-m)·v[j] / (Σ exp(s[j]-m) + exp(sink-m))
 //
-// It is bound by reading K and V once. Every warp streams its own units of 16 tokens (32 of e4m3) through its own ring in shared memory
+// It is bound by reading K and V once. Every warp streams its own units of 16 tokens (32 of e4m3, or of head dim 64) through its own ring in shared memory
 // (cp.async, so any strides and page sizes), without a barrier in the loop. Tokens are the long side of both products, rows the short
 // one: S^T = K·Q^T and O^T = V^T·P^T with mma.m16n8k16, so 8 rows fill a tile; S^T becomes the operand P^T by one 8×8 transpose. e4m3 is
 // widened to f16, which holds all of it, between shared memory and the products; q and P are f16 then. Warps meet at the end of a segment, add up in a fixed order, and write the result, or, where the segment is cut between blocks, a
@@ -16,12 +16,11 @@ namespace gaze {
 // DecodeShape fixes the sizes for one head dim and cache elements of Size bytes.
 template <int D, int Size>
 struct DecodeShape {
-  static constexpr int kUnit = 32 / Size;  // tokens
+  static constexpr int kUnit = Size == 1 || D == 64 ? 32 : 16;  // tokens: 8 KB of K and V, or 4 where rows are shortest
   static constexpr int kWarps = GAZE_SM90 || D <= 128 ? 4 : 2;
-  static constexpr int kStages = D == 64 ? 4 : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
+  static constexpr int kStages = D == 64 ? (Size == 1 ? 4 : 2) : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
   // Two blocks a multiprocessor: while the warps of one meet at the end of a segment, those of the other go on.
   static constexpr int kBlocks = GAZE_SM90 && D <= 128 ? 2 : 1;
-  static constexpr int kFew = D < 128 ? 128 : INT32_MAX;  // units of a block, by measurement: see make_plan
   static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kUnitBytes = 2 * kUnit * Rows<D, Size>::kBytes;  // K, then V
@@ -53,7 +52,8 @@ struct Decode {
   typedef std::conditional_t<kWiden, f16, T> M;  // what products are made of
   typedef QueryTile<T, D, 8 * Tiles, S::kThreads> Query;
   static constexpr int kUnit = S::kUnit, kParts = kUnit / 16;
-  static constexpr int kGroups = kWiden && Tiles * D <= 256 ? 2 : 1;  // of 16 tokens, whose scores are made at once
+  static constexpr int kGroups = kUnit == 32 && Tiles * D <= 256 ? 2 : 1;  // of 16 tokens, whose scores are made at once
+  static constexpr int kOperands = kWiden ? 2 : kGroups;  // of 16×16, that one read gives
   static constexpr int kRows = 8 * Tiles;
   static constexpr int kSteps = D / 16;  // of k in S^T, of m in O^T
   static constexpr bool kQueryInRegisters = Tiles * D <= 256;
@@ -301,7 +301,7 @@ struct Decode {
   __device__ __forceinline__ void unit(const uint8_t *ring, int token0) {
     // Of 16 tokens a lane's rows of K are those of the operand K; of V, transposed, those of V^T; of 32 widened ones any in turn.
     const int row = kWiden ? lane & (kGroups * 16 - 1) : lane & 15;
-    const uint32_t k = shared_address(ring) + R::at(row, kGroups == 2 ? 0 : lane / 16);
+    const uint32_t k = shared_address(ring) + R::at(row, kWiden && kGroups == 2 ? 0 : lane / 16);
     const uint32_t v = shared_address(ring) + kUnit * R::kBytes + (kWiden ? R::at(row, kGroups == 2 ? 0 : lane / 16) : R::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1));
 #pragma unroll 1
     for (int part = 0; part < kParts / kGroups; part++) part_of_unit(k + part * 16 * R::kBytes, v + part * 16 * R::kBytes, token0 + part * 16);
@@ -309,10 +309,11 @@ struct Decode {
 
   // read_key gives operands K of step `step`, one a group of 16 tokens; step + 1 too where one group is widened, for which it is called
   // with even steps only.
-  __device__ __forceinline__ void read_key(uint32_t k, int step, uint32_t (&a)[kWiden ? 2 : 1][4]) const {
+  __device__ __forceinline__ void read_key(uint32_t k, int step, uint32_t (&a)[kOperands][4]) const {
     uint32_t r[4];
     if constexpr (!kWiden) {
-      ldmatrix4(a[0], R::step(k, step));
+#pragma unroll
+      for (int u = 0; u < kGroups; u++) ldmatrix4(a[u], R::step(k + u * 16 * R::kBytes, step));
     } else {
       ldmatrix4(r, R::piece(k, step));
 #pragma unroll
@@ -320,10 +321,11 @@ struct Decode {
     }
   }
   // read_value does the same for V^T, whose rows of a step are then dims 0 2 4 … 14, 1 3 5 … 15.
-  __device__ __forceinline__ void read_value(uint32_t v, int step, uint32_t (&a)[kWiden ? 2 : 1][4]) const {
+  __device__ __forceinline__ void read_value(uint32_t v, int step, uint32_t (&a)[kOperands][4]) const {
     uint32_t r[4];
     if constexpr (!kWiden) {
-      ldmatrix4_trans(a[0], R::step(v, step));
+#pragma unroll
+      for (int u = 0; u < kGroups; u++) ldmatrix4_trans(a[u], R::step(v + u * 16 * R::kBytes, step));
     } else {
       ldmatrix4_trans(r, R::piece(v, step));
 #pragma unroll
@@ -345,7 +347,7 @@ struct Decode {
       }
 #pragma unroll
     for (int step = 0; step < kSteps; step += kReads) {
-      uint32_t a[kWiden ? 2 : 1][4];
+      uint32_t a[kOperands][4];
       read_key(k, step, a);
 #pragma unroll
       for (int x = 0; x < kReads; x++) {
@@ -470,7 +472,7 @@ struct Decode {
   __device__ __forceinline__ void product(uint32_t v, const uint32_t (&pt)[kGroups][Tiles][2], const uint32_t (&see)[kGroups][2], uint32_t own) {
 #pragma unroll
     for (int k0 = 0; k0 < kSteps; k0 += kReads) {
-      uint32_t a[kWiden ? 2 : 1][4];
+      uint32_t a[kOperands][4];
       read_value(v, k0, a);
 #pragma unroll
       for (int x = 0; x < kReads; x++) {
@@ -694,7 +696,7 @@ struct Decode {
     natural = fabsf(bmm1);
     scale = natural * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks, S::kFew>(p, group, shared_plan(), cursor(0));
+    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks>(p, group, shared_plan(), cursor(0));
     if (count == 0) return;
 
     left = count;

@@ -120,16 +120,17 @@ struct PlanShared {
 };
 
 // make_plan is one scan over the requests' lengths by the whole block, or, where there are few, by every warp. It gives the number of
-// units of this block's run, 0 for none, and its first in `at`. No block gets fewer than params.min_units, or Least. Where two blocks share
-// a multiprocessor (PerSM) but segments are fewer than multiprocessors, every other block stays idle while that gives none more than Few units:
-// there is no segment's end for another block's work to hide, and a segment in fewer parts is merged sooner.
+// units of this block's run, 0 for none, and its first in `at`. No block gets fewer than params.min_units, or Least, or a segment. Where
+// two blocks share a multiprocessor (PerSM) but there are few units and fewer segments than multiprocessors, every other block stays
+// idle: there is no segment's end for another block's work to hide, and a segment in fewer parts is merged sooner.
 //
-// It stands between a launch and its first key, so it has no division that can be had otherwise. Block 0 reports faults.
-template <int Threads, int Unit, int TileRows, int Least, int PerSM, int Few>
+// It stands between a launch and its first key, so it has no division that can be had otherwise. The last block reports faults: with few
+// keys it has nothing else to do.
+template <int Threads, int Unit, int TileRows, int Least, int PerSM>
 __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanShared &s, Cursor &at) {
-  constexpr int kWarps = Threads / 32, kMostBlocks = 1 << 15, kMostSegments = 1 << 26;
+  constexpr int kWarps = Threads / 32, kMostBlocks = 1 << 15, kMostSegments = 1 << 26, kFew = 128;  // kFew: units of a block, by measurement
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const bool blame = blockIdx.x == 0, few = p.batch <= 32;
+  const bool blame = blockIdx.x == gridDim.x - 1, few = p.batch <= 32;
   const int each = (p.batch + Threads - 1) / Threads;
   const int from = few ? min(lane, p.batch) : (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
   int64_t units = 0, segments = 0;
@@ -168,9 +169,9 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanS
     }
   }
   if (plan.total == 0) return 0;
-  const int64_t thin = p.min_units > 0 ? plan.total / p.min_units : plan.total / Least;
+  const int64_t thin = p.min_units > 0 ? plan.total / p.min_units : max(segments, plan.total / Least);
   int grid = min((int)gridDim.x, kMostBlocks);
-  if (PerSM == 2 && segments <= grid / 2 && plan.total <= (int64_t)Few * (grid / 2)) grid /= 2;
+  if (PerSM == 2 && TileRows == 8 && segments <= grid / 2 && plan.total <= (int64_t)kFew * (grid / 2)) grid /= 2;
   plan.blocks = choose_blocks(segments, (int)max((int64_t)1, min((int64_t)grid, thin)));
   const int block = blockIdx.x;
   if (block >= plan.blocks) return 0;
