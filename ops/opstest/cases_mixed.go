@@ -28,8 +28,8 @@ func mixedCases() []Case {
 		{Name: "decode/sequence/workspace", Op: "decode", List: Corner,
 			Why:  "one workspace, full of other calls' leavings or of ones, for calls of all kinds and batch sizes",
 			body: reused{decode(1, 8192, 1), prefill, decode(64, 50, 1), noLSE(decode(64, 50, 1)), decode(3, 3000, 4), sinks, decode(1, 8192, 1)}},
-		{Name: "decode/refuse/workspace_too_small", Op: "decode", List: Corner,
-			Why: "a workspace below WorkspaceSize is an ErrArgument that names it", body: smallWorkspace(decode(1, 8192, 1))},
+		{Name: "decode/workspace_size", Op: "decode", List: Corner,
+			Why: "a workspace of WorkspaceSize is enough, one byte less is an ErrArgument that names it", body: exactWorkspace(decode(1, 8192, 1))},
 		{Name: "decode/repeat", Op: "decode", List: Corner, Why: "the same call gives the same bits",
 			body: sameBits{{"first", decode(5, 300, 2)}, {"second", decode(5, 300, 2)}, {"third", decode(5, 300, 2)}}},
 		{Name: "decode/scalars_without_effect", Op: "decode", List: Corner, Why: "enable_pdl, o_scale, check_values and backend names change no bit",
@@ -120,23 +120,28 @@ func (r reused) check(ses *session) {
 	}
 }
 
-// smallWorkspace gives one byte less than the call wants.
-type smallWorkspace decodeSpec
+// exactWorkspace gives what the call wants, and one byte less.
+type exactWorkspace decodeSpec
 
-func (s smallWorkspace) check(ses *session) {
+func (s exactWorkspace) check(ses *session) {
 	spec := decodeSpec(s)
-	c := spec.build(ses)
-	if ses.target.Backend.Supports(&c.call) != nil {
-		return
+	for less := range 2 {
+		ses.reseed()
+		c := spec.build(ses)
+		if ses.target.Backend.Supports(&c.call) != nil {
+			return
+		}
+		n, err := ses.target.Backend.WorkspaceSize(&c.call)
+		ses.fail(err)
+		if n == 0 {
+			return
+		}
+		c.add("workspace", &c.call.Workspace, attn.Of(attn.U8, n-less)).output = true
+		if less == 1 {
+			c.refuse = &refusal{kind: attn.ErrArgument, args: []string{"workspace"}, request: -1}
+		}
+		ses.run(&c.instance)
 	}
-	n, err := ses.target.Backend.WorkspaceSize(&c.call)
-	ses.fail(err)
-	if n == 0 {
-		return
-	}
-	c.add("workspace", &c.call.Workspace, attn.Of(attn.U8, n-1)).output = true
-	c.refuse = &refusal{kind: attn.ErrArgument, args: []string{"workspace"}, request: -1}
-	ses.run(&c.instance)
 }
 
 // splitMerge attends to two parts of a request's pages and merges them, by the backend's own ops.
