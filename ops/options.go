@@ -211,7 +211,7 @@ func WithLSEOut(n *gorgonia.Node) Option {
 }
 
 // WithBackend names FlashInfer's backend: "auto", "xqa" or "trtllm-gen" for decode, "auto", "cudnn" or "cubin" for prefill.
-// On the CPU a name only refuses what FlashInfer refuses under it.
+// A name only refuses what FlashInfer refuses under it; but "cudnn" has no kernels on a GPU.
 func WithBackend(name string) Option {
 	return scalar("backend", onAttention, func(s *settings) { s.decode.Backend, s.prefill.Backend = name, name })
 }
