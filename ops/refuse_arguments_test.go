@@ -165,13 +165,14 @@ func TestConstructorsRefuseCombinations(t *testing.T) {
 	tables, lens := input(g, 2, i32, 3, 4), input(g, 3, i32, 3)
 	cum, mask := input(g, 4, i32, 4), input(g, 5, u16, 3, 2, 2)
 	decode := func(opts ...ops.Option) error { _, err := ops.BatchDecode(q, kv, tables, lens, 0, opts...); return err }
+	k := input(g, 9, f16, 3, 2, 16)
 	ragged := ops.RaggedKV(input(g, 6, f16, 9, 2, 16), input(g, 7, f16, 9, 2, 16))
 	_, raggedDecode := ops.BatchDecode(q, ragged, tables, lens, 0)
 	_, noKV := ops.BatchDecode(q, ops.KV[*node]{}, tables, lens, 0)
 	_, raggedTables := ops.BatchPrefill(q, ragged, 1, lens, lens, 4, 9, true, ops.WithBlockTables(tables))
+	_, nobodysRows := ops.AppendKVRanges(kv, k, k, input(g, 14, i32, 0, 4), input(g, 15, i32, 1), input(g, 16, i32, 0))
 	_, raggedAppend := ops.AppendKV(ragged, q, q, tables, lens, lens)
 	shared := ops.StackedKV(input(g, 8, f16, 5, 1, 2, 4, 16), ops.HND)
-	k := input(g, 9, f16, 3, 2, 16)
 	_, sharedAppend := ops.AppendKV(shared, k, k, tables, lens, lens)
 	_, badLayout := ops.BatchDecode(q, ops.StackedKV(input(g, 1, f16, 5, 2, 2, 4, 16), 9), tables, lens, 0, ops.WithQLenPerReq(2))
 	appended, err := ops.AppendKV(kv, k, k, tables, lens, lens)
@@ -224,6 +225,7 @@ func TestConstructorsRefuseCombinations(t *testing.T) {
 		{"no cache", noKV, "decode", "kv_cache", ops.ErrArgument},
 		{"tables with ragged", raggedTables, "prefill", "block_tables", ops.ErrShape},
 		{"append to ragged", raggedAppend, "append_kv", "kv_cache", ops.ErrArgument},
+		{"append of rows to no request", nobodysRows, "append_kv", "cum_seq_lens", ops.ErrShape},
 		{"append where K is V", sharedAppend, "append_kv", "kv_cache", ops.ErrShape},
 		{"a query without RoPE", queryAlone(k), "append_kv", "query", ops.ErrArgument},
 		{"a query of other rows", queryAlone(q, ops.WithRoPE(1e4)), "append_kv", "query", ops.ErrShape},

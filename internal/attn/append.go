@@ -107,6 +107,9 @@ func (c *AppendCall) Infer() error {
 	if !byRow {
 		k.shape("cum_seq_lens", &c.CumSeqLens, c.BlockTables.Shape[0]+1)
 		k.shape("start_positions", &c.StartPositions, c.BlockTables.Shape[0])
+		if c.BlockTables.Shape[0] == 0 && t > 0 {
+			k.add(ErrShape, "cum_seq_lens", "requests for the rows of k", "none for %d rows", t)
+		}
 	}
 	if c.RoPE() {
 		c.head(&k, c.Key.Shape[2], &c.Factors)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every triple of query, cache and output dtypes, whether the output is asked for by name or given, is one of spec H2 or ErrDType.
+// Every triple of query, cache and output dtypes, whether the output is asked for by name or given, is accepted as the rules here say, or ErrDType.
 func TestDTypeTriples(t *testing.T) {
 	decode := func(q, kv, out DType) bool {
 		switch {

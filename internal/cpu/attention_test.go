@@ -9,7 +9,7 @@ import (
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// tolerance is one rounding step of dt and spec H11's allowance.
+// tolerance is one rounding step of dt and what float32 sums may be off.
 func tolerance(dt attn.DType) float64 {
 	switch dt {
 	case attn.F32:

@@ -80,7 +80,7 @@ func run1(b *testing.B, be *Backend, c attn.Call) {
 	}
 }
 
-// BenchmarkDecode reads the cache once a call: GB/s counts its bytes (spec part D).
+// BenchmarkDecode reads the cache once a call: GB/s counts its bytes.
 func BenchmarkDecode(b *testing.B) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func (t *sumTask) run(_ *scratch, item int) {
 	}
 }
 
-// BenchmarkPrefill counts 2·Hq·D multiply-adds for each visible pair of query and key (spec part D's causal form).
+// BenchmarkPrefill counts 2·Hq·D multiply-adds for each visible pair of query and key.
 func BenchmarkPrefill(b *testing.B) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, dt := range []attn.DType{attn.F32, attn.BF16} {

@@ -2,7 +2,7 @@ package cpu
 
 import "github.com/gaze-ml/gaze/internal/attn"
 
-// Decode is paged decode attention: every dtype of spec H2, strided operands, windows, masks, varying query lengths, sinks, both
+// Decode is paged decode attention: every dtype that DecodeCall takes, strided operands, windows, masks, varying query lengths, sinks, both
 // LSE bases and nvfp4 output.
 func (b *Backend) Decode(c *attn.DecodeCall) error {
 	f := b.take()

@@ -7,7 +7,7 @@ import (
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// The checks of what Infer can't see: pointers, and the values of lengths, tables, offsets and ids (spec H4). All of them run
+// The checks of what Infer can't see: pointers, and the values of lengths, tables, offsets and ids. All of them run
 // before anything is written, and allocate only when something is wrong.
 
 func bad(op, arg, want, got string, a ...any) error {
