@@ -37,7 +37,7 @@ class Refused(Exception):
 
 def prepare(a, folder, peer, right):
     """Draws calls, lets the peer and the oracle answer, and writes them down for ours, until there are enough. flashinfer_off in a line: FlashInfer
-    errs beyond spec.md H11 itself."""
+    errs itself beyond what ops/opstest allows a GPU."""
     dropped, refusals, ready = set(), collections.Counter(), []
     kept = lambda kind: a.only in f"{kind[0]} {kind[1]}"
     dropped.update(k for k in cases.kinds() if not kept(k) or (a.skip and a.skip in f"{k[0]} {k[1]}"))

@@ -117,7 +117,7 @@ class Files(unittest.TestCase):
 @unittest.skipUnless(np, "no NumPy")
 class Arithmetic(unittest.TestCase):
     def test_oracle(self):
-        """Against loops over scalars, which take what is visible from the words of spec.md."""
+        """Against loops over scalars, which take what is visible from its definition."""
         for name, _, c in drawn(len(cases.kinds()), 1 << 9):
             x = Inputs(c)
             out, lse = oracle.answer(x)

@@ -62,7 +62,7 @@ def modelled(x):
 
 def errors(c, got, lse, want, want_lse):
     """steps: the largest error, in rounding steps of the output's type at the largest value of its row. nmse: Σ(got-want)²/Σwant². bound: the
-    largest error over what spec.md H11 allows a GPU. lse: the largest error over 1+|want|; None where lse is."""
+    largest error over what ops/opstest allows a GPU. lse: the largest error over 1+|want|; None where lse is."""
     dt = KIND[c["out"]]
     err = np.abs(got - want)
     top = np.abs(want).max(-1, keepdims=True)

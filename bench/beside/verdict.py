@@ -5,7 +5,7 @@
 # LSE, float32 arithmetic's own bound in the suite.
 STEP = 1.0
 LSE = 2e-5
-# spec.md H11: Σ(got-want)²/Σwant² of a 16-bit output under a 16-bit query.
+# What ops/opstest allows a GPU: Σ(got-want)²/Σwant² of a 16-bit output under a 16-bit query.
 NMSE = {"bf16": 2e-5, "f16": 1e-7}
 
 
