@@ -43,7 +43,7 @@ def fastest(peers, *times):
 
 
 def floor(peers):
-    """µs that reading so many MB once takes, by what bench_peers.py --ops limit measured in this run; None where it did not."""
+    """µs that reading so many MB once takes, by what the peers' benchmark (--ops limit) measured in this run; None where it did not."""
     points = sorted((float(m[1]), x["us"]) for x in peers if x.get("op") == "limit" and (m := re.fullmatch(r"read (\d+) MB once", x.get("case", ""))))
     if not points:
         return None

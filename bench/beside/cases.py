@@ -35,7 +35,7 @@ MODULES = [
     ("decode", "bf16", "bf16", "bf16", 128, 128, False),
 ]
 
-# What the cases of the peers' benchmark, bench_peers.py, need.
+# What the cases of the peers' benchmark need.
 PEER_MODULES = [("xqa", "bf16", kv, "bf16", page, d, group, window, q_len) for kv, page, d, group, window, q_len in [
     ("bf16", 16, 128, 4, False, 1), ("bf16", 16, 128, 8, False, 1), ("bf16", 16, 64, 8, False, 1), ("bf16", 64, 128, 4, False, 1), ("e4m3", 16, 128, 4, False, 1),
     ("e4m3", 64, 128, 4, False, 1), ("e4m3", 16, 128, 8, False, 1), ("bf16", 16, 64, 8, True, 1), ("bf16", 16, 128, 8, False, 4), ("bf16", 16, 128, 1, False, 1),

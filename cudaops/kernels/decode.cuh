@@ -2,11 +2,12 @@
 //
 //	s[j] = bmm1 · q·k[j] over the visible keys j,  out = bmm2 · Σ exp(s[j]-m)·v[j] / (Σ exp(s[j]-m) + exp(sink-m))
 //
-// It is bound by reading K and V once. Every warp streams its own units of 16 tokens (32 of e4m3, or of head dim 64) through its own ring in shared memory
-// (cp.async, so any strides and page sizes), without a barrier in the loop. Tokens are the long side of both products, rows the short
-// one: S^T = K·Q^T and O^T = V^T·P^T with mma.m16n8k16, so 8 rows fill a tile; S^T becomes the operand P^T by one 8×8 transpose. e4m3 is
-// widened to f16, which holds all of it, between shared memory and the products; q and P are f16 then. Warps meet at the end of a segment, add up in a fixed order, and write the result, or, where the segment is cut between blocks, a
-// partial one to the workspace; the block that comes last to a segment (a counter that it sets back to 0) merges those.
+// It is bound by reading K and V once. Every warp streams its own units of 16 tokens (32 of e4m3, or of head dim 64) through its own ring
+// in shared memory (cp.async, so any strides and page sizes), without a barrier in the loop. Tokens are the long side of both products,
+// rows the short one: S^T = K·Q^T and O^T = V^T·P^T with mma.m16n8k16, so 8 rows fill a tile; S^T becomes the operand P^T by one 8×8
+// transpose. e4m3 is widened to f16, which holds all of it, between shared memory and the products; q and P are f16 then. Warps meet at
+// the end of a segment, add up in a fixed order, and write the result, or, where the segment is cut between blocks, a partial one to the
+// workspace; the block that comes last to a segment (a counter that it sets back to 0) merges those.
 #pragma once
 #include "decode_out.cuh"
 #include "decode_query.cuh"
@@ -302,7 +303,8 @@ struct Decode {
     // Of 16 tokens a lane's rows of K are those of the operand K; of V, transposed, those of V^T; of 32 widened ones any in turn.
     const int row = kWiden ? lane & (kGroups * 16 - 1) : lane & 15;
     const uint32_t k = shared_address(ring) + R::at(row, kWiden && kGroups == 2 ? 0 : lane / 16);
-    const uint32_t v = shared_address(ring) + kUnit * R::kBytes + (kWiden ? R::at(row, kGroups == 2 ? 0 : lane / 16) : R::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1));
+    const uint32_t v = shared_address(ring) + kUnit * R::kBytes +
+                       (kWiden ? R::at(row, kGroups == 2 ? 0 : lane / 16) : R::at((lane & 7) + (lane & 16) / 2, lane / 8 & 1));
 #pragma unroll 1
     for (int part = 0; part < kParts / kGroups; part++) part_of_unit(k + part * 16 * R::kBytes, v + part * 16 * R::kBytes, token0 + part * 16);
   }
@@ -355,7 +357,8 @@ struct Decode {
         if constexpr (!kQueryInRegisters) read_query(step + x, b);
 #pragma unroll
         for (int n = 0; n < Tiles; n++) {
-          const uint32_t b0 = kQueryInRegisters ? qf[kQueryInRegisters ? step + x : 0][n][0] : b[n][0], b1 = kQueryInRegisters ? qf[kQueryInRegisters ? step + x : 0][n][1] : b[n][1];
+          const uint32_t(&operand)[2] = kQueryInRegisters ? qf[kQueryInRegisters ? step + x : 0][n] : b[n];
+          const uint32_t b0 = operand[0], b1 = operand[1];
 #pragma unroll
           for (int u = 0; u < kGroups; u++)  // with one tile two chains: a product waits for the one before it
             mma16816<M>(Tiles == 1 && step % 2 ? s2[u] : s[u][n], a[kGroups == 2 ? u : x], b0, b1);

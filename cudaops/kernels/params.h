@@ -46,8 +46,8 @@ enum FaultReason {
   FAULT_OFFSET_STATS = 16
 };
 
-// decode_h{D}_{q}_kv{kv}, or decode_h{D}_kve4m3 for every type of q and out beside an e4m3 cache: paged decode attention. Grid: any, best as many blocks a multiprocessor as launch.h says; `decode_threads` threads; the kernel's
-// dynamic shared memory. launch.h has the numbers.
+// decode_h{D}_{q}_kv{kv}, or decode_h{D}_kve4m3 for every type of q and out beside an e4m3 cache: paged decode attention. Grid: any, best
+// as many blocks a multiprocessor as launch.h says, which also has the threads of a block and the bytes of dynamic shared memory.
 //
 // The rows that share a KV head, r = i·G + g for query row i and head g of the group, are cut into tiles of tile_rows.
 // workspace: 2·grid·tile_rows·(D+2) floats, any content. counters: grid words, 0 before the first launch, left 0.
@@ -95,7 +95,7 @@ typedef struct {
   int32_t max_seq_len;     // bound of S_b
   int32_t window_left;     // -1: none
   int32_t tile_rows;       // 8, 16 or 32 (16 at most for D > 128): the least that holds G·max L, or the largest
-  int32_t min_units;       // spread work so thin that a block has this many units of 16 tokens (32 of e4m3), not thinner; 0: the kernel's choice
+  int32_t min_units;       // spread work so thin that a block has this many units (16 tokens; 32 of e4m3 or D 64), not thinner; 0: the kernel's choice
   int32_t q_type;          // enum ElementType of q, where the cache is e4m3
   int32_t out_type;        // enum ElementType of out
   uint32_t op;
@@ -126,7 +126,7 @@ typedef struct {
   const float *q_scale;         // [1] e4m3 only
   const float *k_scale;         // [1] e4m3 only
   const float *v_scale;         // [1] e4m3 only
-  void *out;                    // [T,Hq,Dvo]; rows past the last request become 0 unless offsets_o
+  void *out;                    // [T,Hq,Dvo]; what lies past the last row of any request becomes 0
   float *lse;                   // [B,max_q_len,Hq] natural logarithm
   float *lse2;                  // [B,max_q_len,Hq] base 2
   uint32_t *counters;

@@ -477,18 +477,17 @@ struct Prefill {
       if (warp == 0) next.seek(tile(), DVO);
       __syncthreads();
     }
-    zero_tail(tile().q_base);
+    zero_tail(tile().o_base);
     if (tid == 0) next.leave();
   }
 
-  // zero_tail clears the rows of out past the last request.
+  // zero_tail clears out from an element on: the rows past the last request's.
   __device__ __forceinline__ void zero_tail(int64_t from) const {
-    if (p.offsets_o != nullptr) return;
-    const int64_t row = (int64_t)p.q_heads * DVO * (kWiden && (p.out_type == TYPE_F16 || p.out_type == TYPE_BF16) ? 2 : sizeof(E));  // bytes
+    const int size = kWiden && (p.out_type == TYPE_F16 || p.out_type == TYPE_BF16) ? 2 : sizeof(E);
     const int64_t first = (int64_t)blockIdx.x * S::kThreads + tid, step = (int64_t)gridDim.x * S::kThreads;
-    uint8_t *out = static_cast<uint8_t *>(p.out) + from * row;
-    const int64_t bytes = (p.tokens - from) * row;
-    if (aligned16(p.out)) {
+    uint8_t *out = static_cast<uint8_t *>(p.out) + from * size;
+    const int64_t bytes = (p.tokens * p.q_heads * DVO - from) * size;
+    if (aligned16(p.out) && aligned16(out)) {
 #pragma unroll 1
       for (int64_t e = first; e < bytes / 16; e += step) reinterpret_cast<uint4 *>(out)[e] = make_uint4(0, 0, 0, 0);
     } else {

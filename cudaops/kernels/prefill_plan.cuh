@@ -45,9 +45,10 @@ struct Scheduler {
   int64_t number;  // of the tile to find
   int b;           // requests before this one hold so many tiles, query rows and keys:
   int64_t tiles, rows, keys;
+  int64_t end;     // elements of out up to behind the last row of the requests that this lane has judged
 
   __device__ __forceinline__ Scheduler(const PrefillParams &p, int64_t number)
-      : p(p), lane(threadIdx.x % 32), number(number), b(0), tiles(0), rows(0), keys(0) {}
+      : p(p), lane(threadIdx.x % 32), number(number), b(0), tiles(0), rows(0), keys(0), end(0) {}
 
   // draw takes the next number, which seek waits for.
   __device__ __forceinline__ void draw() {
@@ -122,16 +123,17 @@ struct Scheduler {
       if (want_keys > room) fault(FAULT_SEQ_LEN_TABLE, want_keys, room);
       x.k_base = x.v_base = 0;
     } else {
+      const int looked_at = want_rows == 0 ? 0 : want_keys;
       x.k_base = key * p.k_token;
       x.v_base = key * p.v_token;
       if ((p.offsets_k == nullptr || p.offsets_v == nullptr) && key + want_keys > p.kv_tokens) fault(FAULT_KV_ROWS, key + want_keys, p.kv_tokens);
       if (p.offsets_k != nullptr) {
         x.k_base = offset(p.offsets_k, p.offset_bytes_k, i);
-        within(FAULT_OFFSET_K, x.k_base, want_keys, p.kv_tokens, p.k_token);
+        within(FAULT_OFFSET_K, x.k_base, looked_at, p.kv_tokens, p.k_token);
       }
       if (p.offsets_v != nullptr) {
         x.v_base = offset(p.offsets_v, p.offset_bytes_v, i);
-        within(FAULT_OFFSET_V, x.v_base, want_keys, p.kv_tokens, p.v_token);
+        within(FAULT_OFFSET_V, x.v_base, looked_at, p.kv_tokens, p.v_token);
       }
     }
     const int64_t dense = (int64_t)p.max_q_len * p.q_heads;
@@ -151,7 +153,8 @@ struct Scheduler {
     return (int)(((int64_t)x.rows * (p.q_heads / p.kv_heads) + kTileRows - 1) / kTileRows);
   }
 
-  // seek finds the tile of `number` and writes it to shared memory. Numbers of successive calls rise.
+  // seek finds the tile of `number` and writes it to shared memory. Numbers of successive calls rise. Behind the last one it gives
+  // request B, and in o_base the element of out behind the last row of any request.
   __device__ __forceinline__ void seek(Tile &found, int dvo) {
     number = __shfl_sync(~0u, number, 0);
     for (;;) {
@@ -165,6 +168,7 @@ struct Scheduler {
       if (live) {
         judge(i, row, key, dvo, x);
         n = tiles_of(x);
+        if (n > 0) end = max(end, x.o_base + (int64_t)x.rows * p.q_heads * dvo);
       }
       const int64_t mine = (int64_t)n * p.kv_heads, before = tiles + before_lane(mine, lane, all_tiles);
       const bool here = number >= before && number < before + mine;
@@ -190,9 +194,11 @@ struct Scheduler {
         return;
       }
       if (b + 32 >= p.batch) {
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) end = max(end, __shfl_xor_sync(~0u, end, d));
         if (lane == 0) {
           found.b = p.batch;
-          found.q_base = rows + all_rows;
+          found.o_base = end;
         }
         return;
       }

@@ -188,7 +188,7 @@ struct PrefillTma {
       kv.n += e.blocks;
       n.n++;
     }
-    if (p.offsets_o == nullptr) zero_tail(me);
+    zero_tail(me);
     if (me == 0) next.leave();
   }
 
@@ -203,7 +203,7 @@ struct PrefillTma {
     barrier_wait(bar(kTileFull, n.stage()), n.parity());
     Tile &x = tile(n.stage());
     if (x.b >= p.batch) {
-      end_rows = x.q_base;
+      end = x.o_base;
       return;
     }
     if (me < 32) next.draw();
@@ -240,7 +240,7 @@ struct PrefillTma {
     barrier_arrive(bar(kQueryFull, i));
   }
 
-  int64_t end_rows;  // of all requests, once the last tile is found
+  int64_t end;  // of all requests in out, once the last tile is found
 
   // rows_of gives how many of a tile's rows, or more, the request has.
   __device__ __forceinline__ int rows_of(const Tile &x) const { return (int)min((int64_t)kTileRows, (int64_t)x.rows * group - x.row0); }
@@ -291,12 +291,12 @@ struct PrefillTma {
     return bad;
   }
 
-  // zero_tail clears the rows of out past the last request.
+  // zero_tail clears the rows of out past the last request's.
   __device__ __forceinline__ void zero_tail(int me) const {
-    const int64_t row = (int64_t)p.q_heads * DVO, first = (int64_t)blockIdx.x * S::kHelpers + me, step = (int64_t)gridDim.x * S::kHelpers;
-    uint16_t *out = static_cast<uint16_t *>(p.out) + end_rows * row;
-    const int64_t elements = (p.tokens - end_rows) * row;
-    if (aligned16(p.out)) {
+    const int64_t first = (int64_t)blockIdx.x * S::kHelpers + me, step = (int64_t)gridDim.x * S::kHelpers;
+    uint16_t *out = static_cast<uint16_t *>(p.out) + end;
+    const int64_t elements = p.tokens * p.q_heads * DVO - end;
+    if (aligned16(p.out) && aligned16(out)) {
 #pragma unroll 1
       for (int64_t e = first; e < elements / 8; e += step) reinterpret_cast<uint4 *>(out)[e] = make_uint4(0, 0, 0, 0);
     } else {

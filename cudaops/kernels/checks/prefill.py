@@ -114,7 +114,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
                 p.k, p.v, p.pages = back(p.k, n * p.k_page * dt.size), back(p.v, n * p.v_page * dt.size), p.pages + n
             else:
                 p.k, p.v, p.kv_tokens = back(p.k, far * dt.size), back(p.v, far * dt.size), p.kv_tokens + far
-            p.q, p.out, p.tokens = back(p.q, far * dt.size), back(p.out, far * od.size), T + far
+            p.q, p.out, p.tokens = back(p.q, far * dt.size), back(p.out, far * od.size), T + far // (hq * dv)
             p.max_q_len = (1 << 31) - 1
             before = far if stats else (B - 1) * p.max_q_len * hq  # only the last request has rows, then
             p.lse, p.lse2 = back(p.lse, 4 * before), back(p.lse2, 4 * before)
@@ -148,6 +148,7 @@ def prefill_case(dev, rng, target, dt=BF16, d=128, dv=None, qlens=(37,), lens=(7
         raw = raw[shift:].reshape(T, hq, dv)
         got = od.decode(raw)
         if offsets:
+            owned[max((q0[b] + n for b, n in enumerate(qlens) if n), default=0) :] = True  # rows past the last request
             if not (raw.view(np.uint8).reshape(T, -1)[~owned] == 0xFF).all():
                 raise Failure("rows between requests were written")
             got, want = got[owned], want[owned]
@@ -260,7 +261,7 @@ def prefill_cases():
         c["lse_padding" + t] = dict(qlens=(2, 9, 0), lens=(5, 9, 4), page=page, hq=4, d=64, max_q=17)
         c["stats" + t] = dict(qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=page, hq=4, d=64, stats=True)
         for n in (4, 8):
-            c[f"offsets={n}{t}"] = dict(qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=page, hq=4, d=64, offsets=n, gap=2, q_gap=24, kv_gap=16, extra_kv=3)
+            c[f"offsets={n}{t}"] = dict(qlens=(2, 9, 0, 4), lens=(5, 9, 4, 8), page=page, hq=4, d=64, offsets=n, gap=2, q_gap=24, kv_gap=16, extra_kv=3, extra_rows=2)
         c["odd_strides" + t] = dict(qlens=(21, 4), lens=(33, 16), page=page, hq=4, d=64, q_gap=3, kv_gap=5, layout="odd")
         c["scale=-0.3" + t] = dict(qlens=(17, 5), lens=(37, 5), page=page, hq=4, d=64, scale=-0.3)
         c["scale=0" + t] = dict(qlens=(17, 5), lens=(37, 5), page=page, hq=4, d=64, scale=0.0)

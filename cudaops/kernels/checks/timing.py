@@ -1,4 +1,4 @@
-"""Times on a GPU, as bench_peers.py takes them: medians of event-timed replays of a graph of one call after the L2 flush."""
+"""Times on a GPU, as the peers' benchmark takes them: medians of event-timed replays of a graph of one call after the L2 flush."""
 import json, math
 import numpy as np
 
@@ -10,7 +10,7 @@ from .prefill import TYPES, tma_maps
 # Seconds read once, by megabytes: kernels read this fast at best on the H200 of peers/RESULTS.md, launch included.
 FLOOR = [(0, 4.2), (2, 6.9), (4, 7.3), (17, 10.3), (34, 14.6), (67, 22.8), (134, 39.2), (268, 71.5), (537, 134.4), (1074, 259.0), (2147, 500.2)]
 
-# The cases of bench_peers.py. batch, keys, q heads, KV heads, head dim, page size, type of K and V, then any of ragged, window, q_len.
+# The cases of the peers' benchmark. batch, keys, q heads, KV heads, head dim, page size, type of K and V, then any of ragged, window, q_len.
 # batch, kv_len, q heads, kv heads, head dim, page size, dtype of the cache, then any of: ragged, window, q_len
 DECODE = [(b, n, hq, hk, d, 16, "bf16", {}) for (hq, hk, d) in [(32, 8, 128), (64, 8, 128), (64, 8, 64)]
           for (b, n) in [(1, 1024), (1, 8192), (1, 131072), (16, 1024), (16, 8192), (64, 1024), (64, 8192), (256, 2048)]] + [
@@ -46,7 +46,7 @@ PREFILL = [(16, 1024, 1024, 32, 8, 128, 128, True, 16, 385), (16, 1024, 1024, 32
 
 
 def replay_us(fn):
-    """Median of event-timed replays of a graph of one call after the L2 flush, as bench_peers.py times peers."""
+    """Median of event-timed replays of a graph of one call after the L2 flush, as the peers' benchmark does."""
     import torch, triton.testing as tt
     torch.cuda.synchronize()  # the stream below does not wait for what fills the operands
     s = torch.cuda.Stream()
