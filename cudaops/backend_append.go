@@ -12,7 +12,7 @@ func (b *Backend) Append(c *attn.AppendCall) error {
 	}
 	at := binding{rt: rt, op: c.Op()}
 	p := &rt.frame.append
-	*p = appendParams{
+	p.appendOperands = appendOperands{
 		K: at.need("k", &c.Key), V: at.need("v", &c.Value), KCache: at.need("kv_cache", &c.KeyCache), VCache: at.need("kv_cache", &c.ValueCache),
 		BlockTables: at.table("block_tables", &c.BlockTables, false), Positions: at.table("positions", &c.Positions, false),
 		Requests: at.table("requests", &c.Requests, false), CumSeqLens: at.table("cum_seq_lens", &c.CumSeqLens, false),
@@ -33,7 +33,7 @@ func (b *Backend) Append(c *attn.AppendCall) error {
 		p.Q, p.QOut, p.Factors = at.may("query", &c.Query), at.may("query_out", &c.QueryOut), at.may("factors", &c.Factors)
 		p.QToken, p.QHead, p.QHeads = int64(c.Query.Stride[0]), int64(c.Query.Stride[1]), int32(c.Query.Shape[1])
 		p.Rotary, p.Adjacent = int32(c.Rotary(c.Key.Shape[2])), int32(c.Pairing)
-		rt.turns.fill(&p.Turns, &c.RoPEConfig, c.Key.Shape[2])
+		rt.frame.appendTurns.set(&p.Turns, &c.RoPEConfig, c.Key.Shape[2])
 		if c.Query.Valid() {
 			rows += c.Query.Shape[0] * c.Query.Shape[1]
 		}

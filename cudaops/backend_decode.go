@@ -47,7 +47,7 @@ func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
 // workspaceBytes is the most that any decode kernel of this GPU wants.
 func (rt *Runtime) workspaceBytes() int {
 	n := 0
-	for _, k := range rt.choices.best {
+	for _, k := range rt.choices.all {
 		if k.Op == "decode" {
 			n = max(n, 4*2*rt.decodeGrid(k)*k.Tile*(k.Dim+2))
 		}

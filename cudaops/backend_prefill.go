@@ -76,7 +76,7 @@ const negativeInfinity = 0xff800000 // as a float32's bits
 
 // fillWords sets n words.
 func (rt *Runtime) fillWords(op string, a driver.Addr, n int, value uint32) error {
-	k := rt.choices.best[key{Op: opFill, Size: 4}]
+	k := rt.choices.of(key{Op: opFill, Size: 4})
 	if k == nil {
 		return attn.Errorf(attn.ErrUnsupported, op, "", "a fill kernel", "a build without one")
 	}

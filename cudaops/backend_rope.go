@@ -17,11 +17,11 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 	}
 	at := binding{rt: rt, op: c.Op()}
 	p := &rt.frame.rope
-	p.X, p.Positions, p.Factors = at.need("x", &c.X), at.table("positions", &c.Positions, false), at.may("factors", &c.Factors)
-	p.Out, p.Fault, p.Op = at.need("out", &c.Out), rt.faults, opRoPE
-	p.XToken, p.XHead, p.Tokens = int64(c.X.Stride[0]), int64(c.X.Stride[1]), int64(c.X.Shape[0])
-	p.Heads, p.HeadDim, p.Rotary = int32(c.X.Shape[1]), int32(c.X.Shape[2]), int32(c.Rotary(c.X.Shape[2]))
-	p.Adjacent = int32(c.Pairing)
+	p.ropeOperands = ropeOperands{
+		X: at.need("x", &c.X), Positions: at.table("positions", &c.Positions, false), Factors: at.may("factors", &c.Factors),
+		Out: at.need("out", &c.Out), Fault: rt.faults, XToken: int64(c.X.Stride[0]), XHead: int64(c.X.Stride[1]), Tokens: int64(c.X.Shape[0]),
+		Heads: int32(c.X.Shape[1]), HeadDim: int32(c.X.Shape[2]), Rotary: int32(c.Rotary(c.X.Shape[2])), Adjacent: int32(c.Pairing), Op: opRoPE,
+	}
 	if at.err != nil || c.X.Len() == 0 {
 		return at.err
 	}
@@ -30,7 +30,7 @@ func (b *Backend) RoPE(c *attn.RoPECall) error {
 			return err
 		}
 	}
-	rt.turns.fill(&p.Turns, &c.RoPEConfig, c.X.Shape[2])
+	rt.frame.ropeTurns.set(&p.Turns, &c.RoPEConfig, c.X.Shape[2])
 	return launch(rt, k, c, rt.blocks(c.X.Shape[0]*c.X.Shape[1], 8), 1, true, p)
 }
 
@@ -57,20 +57,20 @@ func (rt *Runtime) decideRotary(c attn.Call, k key, arg string, n int) (*kernel,
 	return found, why
 }
 
-// turns remembers the frequencies of the last RoPE, which is nearly always the next one's.
+// turns is what the turns of some parameters were made of. The next launch's are nearly always the same.
 type turns struct {
 	config attn.RoPEConfig
 	rotary int
-	of     [mostRotary / 2]float64
 }
 
-// fill sets dst to the turns (angle/2π) a position of every pair of heads of size d.
-func (t *turns) fill(dst *[mostRotary / 2]float64, c *attn.RoPEConfig, d int) {
-	if n := c.Rotary(d); t.config != *c || t.rotary != n {
-		t.config, t.rotary = *c, n
-		for i := range n / 2 {
-			t.of[i] = c.Frequency(i, d) / (2 * math.Pi)
-		}
+// set makes dst, of which t tells, the turns (angle/2π) a position of every pair of heads of size d.
+func (t *turns) set(dst *[mostRotary / 2]float64, c *attn.RoPEConfig, d int) {
+	n := c.Rotary(d)
+	if t.config == *c && t.rotary == n {
+		return
 	}
-	copy(dst[:], t.of[:t.rotary/2])
+	*t = turns{*c, n}
+	for i := range n / 2 {
+		dst[i] = c.Frequency(i, d) / (2 * math.Pi)
+	}
 }

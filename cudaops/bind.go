@@ -16,38 +16,59 @@ type binding struct {
 
 // need is the address of an operand that the call must have.
 func (b *binding) need(arg string, t *attn.Tensor) driver.Addr {
-	if !t.Valid() && b.err == nil {
+	if t.Valid() {
+		return b.given(arg, t)
+	}
+	if b.err == nil {
 		b.err = attn.Errorf(attn.ErrArgument, b.op, arg, "a tensor: the call must have passed Infer", "nothing")
 	}
-	return b.may(arg, t)
+	return 0
 }
 
 // may is the address of an operand, 0 where it is absent.
 func (b *binding) may(arg string, t *attn.Tensor) driver.Addr {
-	if !t.Valid() || b.err != nil {
+	if t.Valid() {
+		return b.given(arg, t)
+	}
+	return 0
+}
+
+func (b *binding) given(arg string, t *attn.Tensor) driver.Addr {
+	if b.err != nil {
 		return 0
 	}
+	a := driver.Of(t.Ptr)
 	n, err := span(b.op, arg, t)
-	if err == nil && n > 0 {
-		err = b.rt.own(b.op, arg, driver.Of(t.Ptr), n)
+	if err == nil && n > 0 && !b.rt.resident.holds(&b.rt.memory, a, n) {
+		err = b.rt.own(b.op, arg, a, n)
 	}
 	if err != nil {
 		b.err = err
 		return 0
 	}
-	return driver.Of(t.Ptr)
+	return a
 }
 
 // table is may for lengths, tables and offsets, which may lie in host memory: they are copied to the device, unless the call is
 // recorded, where a copy would repeat old values.
 func (b *binding) table(arg string, t *attn.Tensor, frozen bool) driver.Addr {
-	if !t.Valid() || b.err != nil {
+	if t.Valid() {
+		return b.givenTable(arg, t, frozen)
+	}
+	return 0
+}
+
+func (b *binding) givenTable(arg string, t *attn.Tensor, frozen bool) driver.Addr {
+	if b.err != nil {
 		return 0
 	}
 	rt, a := b.rt, driver.Of(t.Ptr)
 	n, err := span(b.op, arg, t)
-	if err != nil || n == 0 || rt.memory.holds(a, n) || !driver.OnHost(t.Ptr) {
-		return b.may(arg, t)
+	if err == nil && (n == 0 || rt.resident.holds(&rt.memory, a, n)) {
+		return a
+	}
+	if err != nil || !driver.OnHost(t.Ptr) {
+		return b.given(arg, t)
 	}
 	if frozen || rt.record {
 		b.err = attn.Errorf(attn.ErrDevice, b.op, arg, "memory of "+rt.Name()+", as for every operand of a call that a CUDA graph may hold", "host memory")

@@ -53,7 +53,7 @@ const smallRows = 16
 
 // decidePlain is for ops whose kernels differ in dtypes alone; arg names the operands that have them.
 func (rt *Runtime) decidePlain(c attn.Call, k key, arg string) (*kernel, []error) {
-	if found := rt.choices.best[k]; found != nil {
+	if found := rt.choices.of(k); found != nil {
 		return found, nil
 	}
 	return nil, rt.reasons(c, k, ask{arg, k.dtypes(), ofDTypes})
@@ -61,7 +61,7 @@ func (rt *Runtime) decidePlain(c attn.Call, k key, arg string) (*kernel, []error
 
 func (rt *Runtime) decideDecode(c *attn.DecodeCall) (*kernel, []error) {
 	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2]}
-	if found := rt.choices.best[k]; found != nil && slices.Contains(found.Outs, c.Out.DType) {
+	if found := rt.choices.of(k); found != nil && slices.Contains(found.Outs, c.Out.DType) {
 		return found, nil
 	}
 	return nil, rt.reasons(c, k, ask{"query and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"out_dtype", outName(c.Out.DType), ofOuts})
@@ -69,9 +69,9 @@ func (rt *Runtime) decideDecode(c *attn.DecodeCall) (*kernel, []error) {
 
 func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
 	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2], DimV: c.Value.Shape[c.Value.Rank-1]}
-	if found := rt.choices.best[k]; found != nil && slices.Contains(found.Outs, c.Out.DType) && c.Backend != "cudnn" {
+	if found := rt.choices.of(k); found != nil && slices.Contains(found.Outs, c.Out.DType) && c.Backend != "cudnn" {
 		k.Variant = tiled
-		if better := rt.choices.best[k]; better != nil && slices.Contains(better.Outs, c.Out.DType) && canTile(c) {
+		if better := rt.choices.of(k); better != nil && slices.Contains(better.Outs, c.Out.DType) && canTile(c) {
 			return better, nil
 		}
 		return found, nil

@@ -140,7 +140,7 @@ func (e *Engine) binary(op string, which int32, t *tensor.Dense, a, b, like *att
 	if err != nil {
 		return nil, err
 	}
-	k := e.rt.choices.best[key{Op: opBinary, A: attn.F32}]
+	k := e.rt.choices.of(key{Op: opBinary, A: attn.F32})
 	if k == nil {
 		return nil, e.unsupported(op, "an elementwise kernel", "a build without one")
 	}

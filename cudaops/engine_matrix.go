@@ -52,7 +52,7 @@ func (e *Engine) product(op string, a, b, out tensor.Tensor, rankB int) error {
 	if z.Stride[1] != 1 && z.Shape[1] > 1 {
 		return attn.Errorf(attn.ErrShape, op, "out", "stride 1 in the last dimension", "strides %v", z.Stride[:2])
 	}
-	k := e.rt.choices.best[key{Op: opMatMul, A: attn.F32}]
+	k := e.rt.choices.of(key{Op: opMatMul, A: attn.F32})
 	if k == nil {
 		return e.unsupported(op, "a matmul kernel", "a build without one")
 	}
@@ -110,7 +110,7 @@ func (e *Engine) transpose(t tensor.Tensor) error {
 		return err
 	}
 	size := x.DType.Size()
-	k := rt.choices.best[key{Op: opCopy, Size: size}]
+	k := rt.choices.of(key{Op: opCopy, Size: size})
 	if k == nil {
 		return e.unsupported(op, "elements of 1, 2, 4 or 8 bytes, in a build with a copy kernel", "%v", x.DType)
 	}

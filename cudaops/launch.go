@@ -29,6 +29,8 @@ type frame struct {
 	binary    binaryParams
 	copy      copyParams
 	fill      fillParams
+
+	appendTurns, ropeTurns turns // what is in append.Turns and rope.Turns
 }
 
 // launch runs k on a grid with the parameters at p, a field of the frame, with the lock held. It is the only way to a kernel. With

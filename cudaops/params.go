@@ -49,6 +49,12 @@ type prefillParams struct {
 }
 
 type appendParams struct {
+	appendOperands
+	Turns [256]float64
+}
+
+// appendOperands is what changes from launch to launch: the rest is large, and made once for many of them.
+type appendOperands struct {
 	K, V, KCache, VCache, BlockTables, Positions            driver.Addr
 	Requests, CumSeqLens, StartPositions, Q, QOut, Factors  driver.Addr
 	Fault                                                   driver.Addr
@@ -59,16 +65,20 @@ type appendParams struct {
 	Batch, QHeads, KVHeads, KDim, VDim, PageSize            int32
 	MaxPages, Rotary, Adjacent                              int32
 	Op                                                      uint32
-	Turns                                                   [256]float64
 }
 
 type ropeParams struct {
+	ropeOperands
+	Turns [256]float64
+}
+
+// ropeOperands is to ropeParams what appendOperands is to appendParams.
+type ropeOperands struct {
 	X, Positions, Factors, Out, Fault driver.Addr
 	XToken, XHead, Tokens             int64
 	Heads, HeadDim, Rotary, Adjacent  int32
 	Op                                uint32
 	_                                 uint32
-	Turns                             [256]float64
 }
 
 type rmsNormParams struct {

@@ -76,6 +76,18 @@ func parseStruct(t *testing.T, body string) (fs []cField, size uintptr) {
 	return fs, (size + align - 1) / align * align
 }
 
+// fieldsOf are a struct's fields with those of a struct that it begins with.
+func fieldsOf(g reflect.Type) (fs []reflect.StructField) {
+	for i := range g.NumField() {
+		if f := g.Field(i); f.Anonymous && f.Offset == 0 {
+			fs = append(fs, fieldsOf(f.Type)...)
+		} else {
+			fs = append(fs, f)
+		}
+	}
+	return fs
+}
+
 // TestParams: every struct of params.h has its Go mirror, with the same fields in the same places.
 func TestParams(t *testing.T) {
 	header, err := os.ReadFile("kernels/params.h")
@@ -92,13 +104,14 @@ func TestParams(t *testing.T) {
 			continue
 		}
 		g := reflect.TypeOf(mirror)
+		gfs := fieldsOf(g)
 		fs, size := parseStruct(t, m[1])
-		if g.Size() != size || g.NumField() != len(fs) {
-			t.Errorf("%s: %d bytes in %d fields, in C %d in %d", name, g.Size(), g.NumField(), size, len(fs))
+		if g.Size() != size || len(gfs) != len(fs) {
+			t.Errorf("%s: %d bytes in %d fields, in C %d in %d", name, g.Size(), len(gfs), size, len(fs))
 			continue
 		}
 		for i, f := range fs {
-			gf := g.Field(i)
+			gf := gfs[i]
 			want := strings.ReplaceAll(f.name, "_", "")
 			if f.name == "reserved" {
 				want = "_"

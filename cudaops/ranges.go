@@ -37,7 +37,12 @@ func (s *blocks) remove(a driver.Addr) (block, bool) {
 // holds tells whether n bytes from a on lie in one allocation.
 func (s blocks) holds(a driver.Addr, n int) bool {
 	b, ok := s.at(a)
-	return ok && n >= 0 && uint64(n) <= uint64(b.bytes)-uint64(a-b.at)
+	return ok && b.holds(a, n)
+}
+
+// holds tells whether n bytes from a on, which lies in b, do.
+func (b block) holds(a driver.Addr, n int) bool {
+	return n >= 0 && uint64(n) <= uint64(b.bytes)-uint64(a-b.at)
 }
 
 // at is the allocation in which a lies. The end of an allocation lies in it too: it is where an empty tensor may point.

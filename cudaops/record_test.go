@@ -90,10 +90,10 @@ func TestEmbeddedImages(t *testing.T) {
 		gpu := fakecuda.Hopper
 		gpu.Capability = capability
 		rt := fake(t, gpu)
-		if len(rt.choices.best) == 0 {
+		if len(rt.choices.all) == 0 {
 			t.Errorf("%d: no kernels", capability)
 		}
-		for _, k := range rt.choices.best {
+		for _, k := range rt.choices.all {
 			if _, err := rt.images.function(rt.ctx, k, capability); err != nil {
 				t.Errorf("%d: %s: %v", capability, k.Symbol, err)
 			}

@@ -29,8 +29,9 @@ type Runtime struct {
 
 	ctx        *driver.Context
 	props      Properties
-	memory     owned  // what Alloc gave, and the Runtime's own
-	pinned     blocks // what Pinned gave
+	memory     owned    // what Alloc gave, and the Runtime's own
+	resident   resident // where operands were found in it
+	pinned     blocks   // what Pinned gave
 	stage      staging
 	bounce     []byte // pinned, for small reads and the fault record
 	faults     driver.Addr
@@ -46,7 +47,6 @@ type Runtime struct {
 
 	frame   *frame
 	choices choices
-	turns   turns
 	backend Backend
 	engine  Engine
 }

@@ -2,6 +2,7 @@ package cudaops
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -193,21 +194,44 @@ func (k *kernel) runs(capability int) bool {
 }
 
 // choices are a Runtime's copies of the kernels that a GPU of a compute capability, with so much shared memory a block, runs: the best for
-// each key, and all of them in the table's order.
+// each key, in the table's order.
 type choices struct {
-	best map[key]*kernel
-	all  []*kernel
+	all   []*kernel
+	slots []*kernel // all by their keys, from each one's hash on; more than half are nil
 }
 
 func choicesOf(capability, shared int) (choices, error) {
-	c := choices{best: map[key]*kernel{}}
 	ks, err := table()
+	c := choices{slots: make([]*kernel, 2<<bits.Len(uint(len(ks))))}
 	for _, k := range ks {
-		if c.best[k.key] == nil && k.runs(capability) && k.Shared <= shared {
+		if slot := c.slot(&k.key); *slot == nil && k.runs(capability) && k.Shared <= shared {
 			own := *k
-			c.best[k.key] = &own
+			*slot = &own
 			c.all = append(c.all, &own)
 		}
 	}
 	return c, err
 }
+
+// of is the kernel for k, or nil: a look-up in a map for every launch, in a quarter of a map's time.
+func (c *choices) of(k key) *kernel { return *c.slot(&k) }
+
+// slot is where the kernel for k is, or would be.
+func (c *choices) slot(k *key) **kernel {
+	for i := k.hash(); ; i++ {
+		slot := &c.slots[i%uint64(len(c.slots))]
+		if *slot == nil || (*slot).key == *k {
+			return slot
+		}
+	}
+}
+
+// hash tells most keys apart: few ops have names of one length, dtypes and head dims alike.
+func (k *key) hash() uint64 {
+	n := uint64(len(k.Op)) | uint64(k.A)<<8 | uint64(k.B)<<16 | uint64(k.Variant)<<24 | uint64(k.Size)<<28 | uint64(k.Dim)<<32 | uint64(k.DimV)<<48
+	return spread(n) >> 32
+}
+
+// spread makes numbers that lie close, or are multiples of one number, differ in their high bits: times 2⁶⁴ by the golden ratio (Knuth,
+// The Art of Computer Programming 6.4).
+func spread(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 }

@@ -14,9 +14,9 @@ static CUresult enter(CUcontext ctx) {
 	CUresult r = enter(ctx); \
 	return r == CUDA_SUCCESS ? (call) : r
 
-CUresult gaze_run(CUcontext ctx, CUstream stream, CUfunction f, const gaze_launch *l, void *params) {
+CUresult gaze_run(uintptr_t ctx, uintptr_t stream, uintptr_t f, const gaze_launch *l, uint64_t *params) {
 	CUlaunchAttribute a[2];
-	CUlaunchConfig c = {l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, stream, a, 0};
+	CUlaunchConfig c = {l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, (CUstream)stream, a, 0};
 	if (l->cluster) {
 		CUlaunchAttribute *x = &a[c.numAttrs++];
 		x->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
@@ -28,7 +28,8 @@ CUresult gaze_run(CUcontext ctx, CUstream stream, CUfunction f, const gaze_launc
 		x->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
 		x->value.programmaticStreamSerializationAllowed = 1;
 	}
-	WITHIN(ctx, cuLaunchKernelEx(&c, f, &params, 0));
+	void *each[] = {params};
+	WITHIN((CUcontext)ctx, cuLaunchKernelEx(&c, (CUfunction)f, each, 0));
 }
 
 CUresult gaze_to_device(CUcontext ctx, CUstream s, CUdeviceptr dst, const void *src, size_t n) {

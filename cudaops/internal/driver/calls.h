@@ -13,7 +13,8 @@ typedef struct {
 } gaze_tiled; /* Tiled in driver.go */
 
 CUresult gaze_encode(uint64_t *first, uint64_t *second, const gaze_tiled[2]);
-CUresult gaze_run(CUcontext, CUstream, CUfunction, const gaze_launch *, void *params);
+/* Handles come as numbers, and parameters as words, because cgo looks for Go memory behind every pointer that may lead there. */
+CUresult gaze_run(uintptr_t ctx, uintptr_t stream, uintptr_t function, const gaze_launch *, uint64_t *params);
 CUresult gaze_to_device(CUcontext, CUstream, CUdeviceptr dst, const void *src, size_t n);
 CUresult gaze_to_host(CUcontext, CUstream, void *dst, CUdeviceptr src, size_t n);
 CUresult gaze_on_device(CUcontext, CUstream, CUdeviceptr dst, CUdeviceptr src, size_t n);

@@ -114,8 +114,11 @@ func Run[P any](c *Context, f *Function, l *Launch, p *P) error {
 }
 
 func run(c *Context, f *Function, l *Launch, p unsafe.Pointer) error {
-	return check("cuLaunchKernelEx", C.gaze_run(c.c, c.s, f.c, (*C.gaze_launch)(unsafe.Pointer(l)), p))
+	return check("cuLaunchKernelEx", C.gaze_run(number(unsafe.Pointer(c.c)), number(unsafe.Pointer(c.s)), number(unsafe.Pointer(f.c)),
+		(*C.gaze_launch)(unsafe.Pointer(l)), (*C.uint64_t)(p)))
 }
+
+func number(handle unsafe.Pointer) C.uintptr_t { return C.uintptr_t(uintptr(handle)) }
 
 // Encode makes two maps in one crossing into C.
 func Encode(first, second *Map, t *[2]Tiled) error {

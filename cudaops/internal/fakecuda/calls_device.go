@@ -156,18 +156,24 @@ func fakeMemGetInfo(free, total *C.size_t) C.CUresult {
 //export fakeMemAlloc
 func fakeMemAlloc(p *C.CUdeviceptr, n C.size_t) C.CUresult {
 	return within("cuMemAlloc", func(d *device) int {
-		at := (d.next + 511) &^ 511
+		at, again := (d.next+511)&^511, n <= C.size_t(d.freed.bytes)
+		if again { // as drivers do
+			at = d.freed.at
+		}
 		switch {
 		case n == 0:
 			return invalidValue
 		case d.used+int(n) > d.total || at+int(n) > space:
 			return outOfMemory
 		}
+		if again {
+			d.freed.bytes = 0
+		}
 		a := d.base() + uint64(at)
-		d.next = at + int(n)
+		d.next = max(d.next, at+int(n))
 		d.allocations[a] = int(n)
 		d.used += int(n)
-		for i := range d.bytes[at:d.next] { // what fresh memory holds is nobody's to rely on
+		for i := range d.bytes[at : at+int(n)] { // what fresh memory holds is nobody's to rely on
 			if i == 1<<20 {
 				break
 			}
@@ -192,6 +198,7 @@ func fakeMemFree(p C.CUdeviceptr) C.CUresult {
 		}
 		delete(d.allocations, uint64(p))
 		d.used -= n
+		d.freed.at, d.freed.bytes = int(uint64(p)-d.base()), (n+511)&^511
 		return d.broken
 	})
 }

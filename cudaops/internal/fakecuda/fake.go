@@ -206,6 +206,7 @@ type device struct {
 	broken      int // the sticky error
 	allocations map[uint64]int
 	used, total int
+	freed       struct{ at, bytes int } // the last memory given back, for the next that has room in it
 }
 
 // space is each device's address space.
