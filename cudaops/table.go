@@ -197,7 +197,7 @@ func (k *kernel) runs(capability int) bool {
 // each key, in the table's order.
 type choices struct {
 	all   []*kernel
-	slots []*kernel // all by their keys, from each one's hash on; more than half are nil
+	slots []*kernel // all by their keys, from each one's hash on; a power of two, more than half of them nil
 }
 
 func choicesOf(capability, shared int) (choices, error) {
@@ -213,13 +213,13 @@ func choicesOf(capability, shared int) (choices, error) {
 	return c, err
 }
 
-// of is the kernel for k, or nil: a look-up in a map for every launch, in a quarter of a map's time.
+// of is the kernel for k, or nil: a look-up in a map for every launch, in a third of a map's time.
 func (c *choices) of(k key) *kernel { return *c.slot(&k) }
 
 // slot is where the kernel for k is, or would be.
 func (c *choices) slot(k *key) **kernel {
 	for i := k.hash(); ; i++ {
-		slot := &c.slots[i%uint64(len(c.slots))]
+		slot := &c.slots[i&uint64(len(c.slots)-1)]
 		if *slot == nil || (*slot).key == *k {
 			return slot
 		}
