@@ -2,6 +2,7 @@ package cudaops
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -39,9 +40,9 @@ func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
 		return rt.workspace.at
 	}
 	if have := w.Bytes(); have < n && b.err == nil {
-		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace", fmt.Sprintf("%d bytes or more, contiguous", n), "%d", have)
+		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace_buffer", fmt.Sprintf("%d bytes or more, contiguous", n), "%d", have)
 	}
-	return b.need("workspace", w)
+	return b.need("workspace_buffer", w)
 }
 
 // workspaceBytes is the most that any decode kernel of this GPU wants.
@@ -78,7 +79,7 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 		VPage: int64(c.Value.Stride[0]), VHead: int64(c.Value.Stride[1]), VToken: int64(c.Value.Stride[2]),
 		TableRow: int64(c.BlockTables.Stride[0]), Tokens: int64(c.Query.Shape[0]), Pages: int64(c.Key.Shape[0]),
 		BMM1Scale: float32(c.BMM1Scale), BMM2Scale: float32(c.BMM2Scale), Batch: int32(batch),
-		QHeads: int32(c.Query.Shape[1]), KVHeads: int32(c.Key.Shape[1]), QLen: int32(l), MaxQLen: int32(l),
+		QHeads: int32(c.Query.Shape[1]), KVHeads: int32(c.Key.Shape[1]), QLen: bound(l), MaxQLen: bound(l),
 		PageSize: int32(c.Key.Shape[2]), MaxPages: int32(c.BlockTables.Shape[1]), MaxSeqLen: int32(maxSeqLen(c)),
 		WindowLeft: window(c), TileRows: int32(tileRows(k, c)), Op: opDecode,
 	}
@@ -92,7 +93,7 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 	if l > 1 { // with one row a mask says nothing
 		p.Mask = at.may("mask", &c.Mask)
 	}
-	if at.err != nil || c.Query.Len() == 0 {
+	if at.err != nil {
 		return at.err
 	}
 	if c.CheckValues {
@@ -100,8 +101,14 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 			return err
 		}
 	}
+	if batch == 0 {
+		return nil
+	}
 	return launch(rt, k, c, rt.decodeGrid(k), 1, c.PDL >= 0, p)
 }
+
+// bound is a bound of lengths for a kernel: they are int32, so that what is larger says nothing more.
+func bound(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
 // maxSeqLen is the bound of seq_lens, within what the block table holds and int32.
 func maxSeqLen(c *attn.DecodeCall) int {

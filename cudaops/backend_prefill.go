@@ -21,12 +21,11 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 		BlockTables: table("block_tables", &c.BlockTables), QLens: table("actual_seq_lens_q", &c.QLens), KVLens: table("actual_seq_lens_kv", &c.KVLens),
 		OffsetsQ: table("batch_offsets_q", &c.OffsetsQ), OffsetsO: table("batch_offsets_o", &c.OffsetsO),
 		OffsetsK: table("batch_offsets_k", &c.OffsetsK), OffsetsV: table("batch_offsets_v", &c.OffsetsV),
-		OffsetsStats: table("batch_offsets_stats", &c.OffsetsStats),
-		QScale:       at.may("q_scale", &c.QScale), KScale: at.may("k_scale", &c.KScale), VScale: at.may("v_scale", &c.VScale),
+		QScale: at.may("q_scale", &c.QScale), KScale: at.may("k_scale", &c.KScale), VScale: at.may("v_scale", &c.VScale),
 		Out: at.need("out", &c.Out), LSE: at.may("lse", &c.LSE), LSE2: at.may("lse", &c.LSE2), Counters: rt.counts + prefillCounters, Fault: rt.faults,
 		QToken: int64(c.Query.Stride[0]), QHead: int64(c.Query.Stride[1]), TableRow: int64(c.BlockTables.Stride[0]),
 		Tokens: int64(c.Query.Shape[0]), Scale: float32(c.Scale), Batch: int32(c.Batch()), QHeads: int32(c.Query.Shape[1]),
-		KVHeads: int32(c.Key.Shape[1]), MaxPages: int32(c.BlockTables.Shape[1]), MaxQLen: int32(c.MaxQLen), MaxKVLen: int32(c.MaxKVLen),
+		KVHeads: int32(c.Key.Shape[1]), MaxPages: int32(c.BlockTables.Shape[1]), MaxQLen: bound(c.MaxQLen), MaxKVLen: bound(c.MaxKVLen),
 		OffsetBytesQ: int32(c.OffsetsQ.DType.Size()), OffsetBytesO: int32(c.OffsetsO.DType.Size()), OffsetBytesK: int32(c.OffsetsK.DType.Size()),
 		OffsetBytesV: int32(c.OffsetsV.DType.Size()), OffsetBytesStats: int32(c.OffsetsStats.DType.Size()), Op: opPrefill,
 	}
@@ -41,6 +40,9 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 	}
 	if c.Causal {
 		p.Causal = 1
+	}
+	if c.LSE.Valid() || c.LSE2.Valid() { // else nobody looks at them
+		p.OffsetsStats = table("batch_offsets_stats", &c.OffsetsStats)
 	}
 	if k.A == attn.E4M3 {
 		p.OutType = elementTypes[c.Out.DType]
@@ -66,7 +68,7 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 			}
 		}
 	}
-	if c.Query.Len() == 0 {
+	if c.Batch() == 0 && c.Query.Len() == 0 {
 		return nil
 	}
 	return launch(rt, k, c, k.PerSM*rt.props.SMs, 1, true, p)

@@ -285,7 +285,8 @@ func TestTallMatrices(t *testing.T) {
 	}
 }
 
-// TestScalars: a window wider than 32 bits is none, and max_seq_len defaults to what the block tables hold.
+// TestScalars: a window wider than 32 bits is none, bounds that 32 bits do not hold are their largest number, and max_seq_len defaults to
+// what the block tables hold.
 func TestScalars(t *testing.T) {
 	rt := fake(t, fakecuda.Hopper)
 	c := decodeOf(t, rt)
@@ -300,6 +301,17 @@ func TestScalars(t *testing.T) {
 	p = fakecuda.As[decodeParams](&fakecuda.Launches()[0])
 	if p.WindowLeft != 5 || p.MaxSeqLen != 48 || p.TileRows != 8 || p.Op != opDecode {
 		t.Errorf("window %d, longest %d, tile %d, op %d", p.WindowLeft, p.MaxSeqLen, p.TileRows, p.Op)
+	}
+	pre := &attn.PrefillCall{Scale: 1, MaxQLen: 1 << 32, MaxKVLen: 1<<31 + 2, Query: device(t, rt, attn.F16, 4, 2, 64), Out: device(t, rt, attn.F16, 4, 2, 64),
+		Key: device(t, rt, attn.F16, 8, 2, 64), Value: device(t, rt, attn.F16, 8, 2, 64), QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8),
+		OffsetsStats: int32s(t, rt, []int{1}, 1<<30)}
+	must(t, rt.Backend().Prefill(pre))
+	q := fakecuda.As[prefillParams](&fakecuda.Launches()[0])
+	if q.MaxQLen != math.MaxInt32 || q.MaxKVLen != math.MaxInt32 {
+		t.Errorf("prefill's bounds %d and %d", q.MaxQLen, q.MaxKVLen)
+	}
+	if q.OffsetsStats != 0 {
+		t.Error("places of statistics that nobody wants")
 	}
 }
 

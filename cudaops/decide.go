@@ -67,16 +67,28 @@ func (rt *Runtime) decideDecode(c *attn.DecodeCall) (*kernel, []error) {
 	return nil, rt.reasons(c, k, ask{"query and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"out_dtype", outName(c.Out.DType), ofOuts})
 }
 
+// mostGroup is up to where prefill's kernels divide by the group exactly: Split of kernels/prefill_plan.cuh.
+const mostGroup = 3500
+
 func (rt *Runtime) decidePrefill(c *attn.PrefillCall) (*kernel, []error) {
 	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2], DimV: c.Value.Shape[c.Value.Rank-1]}
-	if found := rt.choices.of(k); found != nil && slices.Contains(found.Outs, c.Out.DType) && c.Backend != "cudnn" {
+	group := c.Query.Shape[1] / c.Key.Shape[1]
+	found := rt.choices.of(k)
+	served := found != nil && slices.Contains(found.Outs, c.Out.DType)
+	if served && c.Backend != "cudnn" && group <= mostGroup {
 		k.Variant = tiled
 		if better := rt.choices.of(k); better != nil && slices.Contains(better.Outs, c.Out.DType) && canTile(c) {
 			return better, nil
 		}
 		return found, nil
 	}
-	why := rt.reasons(c, k, ask{"q and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"o_data_type", outName(c.Out.DType), ofOuts})
+	var why []error
+	if !served {
+		why = rt.reasons(c, k, ask{"q and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"o_data_type", outName(c.Out.DType), ofOuts})
+	}
+	if group > mostGroup {
+		why = append(why, rt.unsupported(c, "q", []string{fmt.Sprintf("%d heads or fewer for each KV head", mostGroup)}, fmt.Sprint(group)))
+	}
 	if c.Backend == "cudnn" {
 		why = append(why, rt.unsupported(c, "backend", []string{`"auto" or "cubin": this build has no cuDNN`}, `"cudnn"`))
 	}

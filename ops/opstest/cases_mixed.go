@@ -138,7 +138,7 @@ func (s exactWorkspace) check(ses *session) {
 		}
 		c.add("workspace", &c.call.Workspace, attn.Of(attn.U8, n-less)).output = true
 		if less == 1 {
-			c.refuse = &refusal{kind: attn.ErrArgument, args: []string{"workspace"}, request: -1}
+			c.refuse = &refusal{kind: attn.ErrArgument, args: []string{"workspace_buffer"}, request: -1}
 		}
 		ses.run(&c.instance)
 	}
