@@ -357,7 +357,7 @@ struct Prefill {
       const Vec16<Out> y = *reinterpret_cast<const Vec16<Out> *>(mine + spot<Out, DVO>(row, d));
       Out *to = out + ((int64_t)(r / group) * p.q_heads + x.head * group + r % group) * DVO + d;
       if (aligned) {
-        *reinterpret_cast<Vec16<Out> *>(to) = y;
+        __stcg(reinterpret_cast<uint4 *>(to), *reinterpret_cast<const uint4 *>(&y));  // at once: an assignment becomes what the other branch is
       } else {
 #pragma unroll
         for (int k = 0; k < kEach; k++) to[k] = y.x[k];
@@ -467,14 +467,14 @@ struct Prefill {
     const bool negative = c1 < 0;
     scale = (negative ? -c1 : c1) * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    Scheduler next(p, blockIdx.x);
-    if (warp == 0) next.seek(tile(), DVO);
+    Scheduler next(p, blockIdx.x, DQK, DVO);
+    if (warp == 0) next.seek(tile(), tile());
     __syncthreads();
     while (tile().b < p.batch) {
       if (warp == 0) next.draw();
       one_tile(tile(), negative);
       __syncthreads();
-      if (warp == 0) next.seek(tile(), DVO);
+      if (warp == 0) next.seek(tile(), tile());
       __syncthreads();
     }
     zero_tail(tile().o_base);

@@ -1,13 +1,15 @@
-// How prefill finds its work: tiles of 128 rows in the order request, KV head, rows from the last to the first. Blocks draw numbers from
-// a counter, so the grid depends on nothing, and walk the requests' lengths to find the tile of a number.
+// How prefill finds its work: tiles of 128 rows in the order request, rows from the last to the first, KV head, so that with a causal mask
+// the last tiles are the light ones; but only as many heads together as have keys and values that L2 holds beside other things. Blocks draw
+// numbers from a counter, so the grid depends on nothing, and walk the requests' lengths to find the tile of a number.
 #pragma once
 #include "kernel.cuh"
 
 namespace gaze {
 
 constexpr int kTileRows = 128;
+constexpr int kTogether = 1 << 23;  // elements of K and V of heads whose tiles alternate
 
-// Tile is one piece of work. Past the last one b is B, and q_base the number of rows of all requests.
+// Tile is one piece of work. Past the last one b is B, and o_base the element of out behind the last row of any request.
 struct Tile {
   int b;            // request
   int head;         // KV head
@@ -41,14 +43,16 @@ struct Split {
 // Scheduler is one warp's walk over the requests.
 struct Scheduler {
   const PrefillParams &p;
-  const int lane;
+  const int lane, dqk, dvo;
   int64_t number;  // of the tile to find
   int b;           // requests before this one hold so many tiles, query rows and keys:
   int64_t tiles, rows, keys;
+  int64_t beyond;  // the tiles of the request found last
+  int each;        // tiles of each of its heads
   int64_t end;     // elements of out up to behind the last row of the requests that this lane has judged
 
-  __device__ __forceinline__ Scheduler(const PrefillParams &p, int64_t number)
-      : p(p), lane(threadIdx.x % 32), number(number), b(0), tiles(0), rows(0), keys(0), end(0) {}
+  __device__ __forceinline__ Scheduler(const PrefillParams &p, int64_t number, int dqk, int dvo)
+      : p(p), lane(threadIdx.x % 32), dqk(dqk), dvo(dvo), number(number), b(0), tiles(0), rows(0), keys(0), beyond(0), each(0), end(0) {}
 
   // draw takes the next number, which seek waits for.
   __device__ __forceinline__ void draw() {
@@ -79,7 +83,7 @@ struct Scheduler {
   }
 
   // judge fills in what request `i`, whose rows and keys begin at `row` and `key`, has; block 0 reports what is wrong.
-  __device__ __forceinline__ void judge(int i, int64_t row, int64_t key, int dvo, Tile &x) const {
+  __device__ __forceinline__ void judge(int i, int64_t row, int64_t key, Tile &x) const {
     const bool blame = blockIdx.x == 0;
     x.b = i;
     x.bad = 0;
@@ -153,10 +157,35 @@ struct Scheduler {
     return (int)(((int64_t)x.rows * (p.q_heads / p.kv_heads) + kTileRows - 1) / kTileRows);
   }
 
-  // seek finds the tile of `number` and writes it to shared memory. Numbers of successive calls rise. Behind the last one it gives
-  // request B, and in o_base the element of out behind the last row of any request.
-  __device__ __forceinline__ void seek(Tile &found, int dvo) {
+  // take makes x, a tile of the request or what judge says of it, the k-th of its tiles. There are fewer than 2³².
+  __device__ __forceinline__ void take(Tile &x, uint32_t k, uint32_t each) const {
+    const uint32_t g = p.q_heads / p.kv_heads, most = max(1, kTogether / (dqk + dvo) / max(1, x.keys));
+    const uint32_t first = k / each / most * most, together = min(most, p.kv_heads - first);  // heads
+    k -= first * each;
+    const int head = first + k % together;
+    x.row0 = (each - 1 - k / together) * kTileRows;
+    x.query0 = x.row0 / g;
+    x.group0 = x.row0 % g;
+    if (p.block_tables == nullptr) {
+      x.k_base += (head - x.head) * p.k_head;
+      x.v_base += (head - x.head) * p.v_head;
+    }
+    x.head = head;
+  }
+
+  // seek finds the tile of `number` and writes it to shared memory. `last` is what it found before: most tiles are of the same request.
+  // Numbers of successive calls rise. Behind the last one it gives request B, and in o_base the element of out behind the last row of any
+  // request.
+  __device__ __forceinline__ void seek(Tile &found, const Tile &last) {
     number = __shfl_sync(~0u, number, 0);
+    if (number < beyond) {
+      if (lane == 0) {
+        Tile x = last;
+        take(x, number - tiles, each);
+        found = x;
+      }
+      return;
+    }
     for (;;) {
       const int i = b + lane;
       const bool live = i < p.batch;
@@ -166,7 +195,7 @@ struct Scheduler {
       Tile x;
       int n = 0;
       if (live) {
-        judge(i, row, key, dvo, x);
+        judge(i, row, key, x);
         n = tiles_of(x);
         if (n > 0) end = max(end, x.o_base + (int64_t)x.rows * p.q_heads * dvo);
       }
@@ -175,15 +204,8 @@ struct Scheduler {
       const uint32_t hit = __ballot_sync(~0u, here);
       if (hit != 0) {
         if (here) {
-          const int64_t k = number - before;
-          x.head = (int)(k / n);
-          x.row0 = (n - 1 - (int)(k % n)) * kTileRows;
-          x.query0 = x.row0 / (p.q_heads / p.kv_heads);
-          x.group0 = x.row0 % (p.q_heads / p.kv_heads);
-          if (p.block_tables == nullptr) {
-            x.k_base += x.head * p.k_head;
-            x.v_base += x.head * p.v_head;
-          }
+          x.head = 0;
+          take(x, number - before, n);
           found = x;
         }
         const int from = __ffs(hit) - 1;  // go on from this request
@@ -191,6 +213,8 @@ struct Scheduler {
         tiles = __shfl_sync(~0u, before, from);
         rows = __shfl_sync(~0u, row, from);
         keys = __shfl_sync(~0u, key, from);
+        each = __shfl_sync(~0u, n, from);
+        beyond = tiles + (int64_t)each * p.kv_heads;
         return;
       }
       if (b + 32 >= p.batch) {

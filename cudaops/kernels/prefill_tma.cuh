@@ -169,14 +169,12 @@ struct PrefillTma {
 
   __device__ __forceinline__ void help() {
     const int me = tid - 32;
-    Scheduler next(p, blockIdx.x);
+    Scheduler next(p, blockIdx.x, DQK, DVO);
     Blocks kv;
     Tiles n;
     uint32_t raw = 0;  // bit i: the parity of stage i's next block to tidy
-    for (prepare(n, next, me);; prepare(n, next, me)) {
-      const Tile &x = tile(n.stage());
-      if (x.b >= p.batch) break;
-      const Extent e = extent(x);
+    for (; prepare(n, next, me); n.n++) {
+      const Extent e = extent(tile(n.stage()));
       for (int block = e.blocks - 1; block >= 0 && e.special(block); block--) {
         const int stage = (kv + (e.blocks - 1 - block)).stage();
         const uint32_t parity = raw >> stage & 1;
@@ -186,50 +184,35 @@ struct PrefillTma {
         tidy(stage, max(0, e.full - block * S::kKeys), min(S::kKeys, e.end - block * S::kKeys), me);
       }
       kv.n += e.blocks;
-      n.n++;
     }
     zero_tail(me);
     if (me == 0) next.leave();
   }
 
-  // prepare finds tile n, looks at its block table and loads its rows of q.
-  __device__ __forceinline__ void prepare(Tiles n, Scheduler &next, int me) {
+  // prepare finds tile n, looks at its block table and loads its rows of q; false past the last one.
+  __device__ __forceinline__ bool prepare(Tiles n, Scheduler &next, int me) {
+    if (me < 32 && n.n > 0) next.draw();  // no earlier than for its answer to be here in time: who has drawn must do it
     barrier_wait(bar(kTileEmpty, n.stage()), n.parity() ^ 1);
     group_sync(kHelperGroup, S::kHelpers);  // the helpers too have done with the tile that was there
     if (me < 32) {
-      next.seek(tile(n.stage()), DVO);
+      next.seek(tile(n.stage()), tile((n + 1).stage()));
       barrier_arrive(bar(kTileFull, n.stage()));
     }
     barrier_wait(bar(kTileFull, n.stage()), n.parity());
     Tile &x = tile(n.stage());
     if (x.b >= p.batch) {
       end = x.o_base;
-      return;
+      return false;
     }
-    if (me < 32) next.draw();
     const int i = Queries{n.n}.stage();
     barrier_wait(bar(kQueryEmpty, i), Queries{n.n}.parity() ^ 1);
-    const T *q = static_cast<const T *>(p.q) + x.q_base;
-    const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0, negative = p.scale < 0;
-    const int rows = x.keys > 0 ? rows_of(x) : 0, query0 = x.query0, group0 = x.group0, head = x.head * group;  // without keys q is not needed
     uint8_t *dst = smem + S::kQuery + i * S::kQueryBytes;
-#pragma unroll 2
-    for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
-      const int row = e / (DQK / 8), piece = e % (DQK / 8);
-      const bool live = row < rows;
-      const T *src = live ? q + (query0 + split.query(group0, row)) * p.q_token + (head + split.head(group0, row)) * p.q_head + piece * 8 : q;
-      uint8_t *to = dst + query_place(row, piece);
-      if (aligned) {
-        cp_async16(shared_address(to), src, live ? 16 : 0);
-      } else {
-#pragma unroll 1
-        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = live ? reinterpret_cast<const uint16_t *>(src)[k] : 0;
-      }
-    }
+    load_query(x, dst, me);
     cp_commit();
-    if (bad_table(x, me)) x.bad = 1;
+    if (x.b != looked_at && bad_table(x, me)) x.bad = 1;  // as all later tiles of the request will say
+    looked_at = x.b;
     cp_wait<0>();
-    if (negative) {  // a negative scale becomes positive with q negated
+    if (p.scale < 0) {  // a negative scale becomes positive with q negated
 #pragma unroll 1
       for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
         uint4 *y = reinterpret_cast<uint4 *>(dst + query_place(e / (DQK / 8), e % (DQK / 8)));
@@ -238,9 +221,37 @@ struct PrefillTma {
     }
     fence_async();
     barrier_arrive(bar(kQueryFull, i));
+    return true;
   }
 
-  int64_t end;  // of all requests in out, once the last tile is found
+  // load_query copies a tile's rows of q, a thread always the same piece of 8 elements, of every kStep-th row: so that it comes from row to
+  // row by additions.
+  __device__ __forceinline__ void load_query(const Tile &x, uint8_t *dst, int me) const {
+    constexpr int kPieces = DQK / 8, kStep = S::kHelpers / kPieces;
+    static_assert(S::kHelpers % kPieces == 0, "whole rows at a time");
+    const int rows = x.keys > 0 ? rows_of(x) : 0, piece = me % kPieces, queries = kStep / group, heads = kStep % group;  // without keys q is not needed
+    const T *q = static_cast<const T *>(p.q) + x.q_base + x.head * group * p.q_head + piece * 8;
+    const bool aligned = aligned16(q) && ((p.q_token | p.q_head) & 7) == 0;
+    const int64_t step = queries * p.q_token + heads * p.q_head, wrap = p.q_token - group * p.q_head;
+    int row = me / kPieces, head = split.head(x.group0, row);
+    const T *src = q + (x.query0 + split.query(x.group0, row)) * p.q_token + head * p.q_head;
+#pragma unroll 2
+    for (; row < kTileRows; row += kStep) {
+      const bool live = row < rows;
+      uint8_t *to = dst + query_place(row, piece);
+      if (aligned) {
+        cp_async16(shared_address(to), live ? src : q, live ? 16 : 0);
+      } else {
+#pragma unroll 1
+        for (int k = 0; k < 8; k++) reinterpret_cast<uint16_t *>(to)[k] = live ? reinterpret_cast<const uint16_t *>(src)[k] : 0;
+      }
+      src += step, head += heads;
+      if (head >= group) src += wrap, head -= group;
+    }
+  }
+
+  int64_t end;         // of all requests in out, once the last tile is found
+  int looked_at = -1;  // the last request whose block table a helper has looked at
 
   // rows_of gives how many of a tile's rows, or more, the request has.
   __device__ __forceinline__ int rows_of(const Tile &x) const { return (int)min((int64_t)kTileRows, (int64_t)x.rows * group - x.row0); }
@@ -534,7 +545,7 @@ struct PrefillTma {
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       const bool empty = bad || sum == 0;
-      const float f = 1.0f / sum;
+      const float f = __fdividef(1.0f, sum);
       const int row = rows0 + 8 * r + g;
       const int64_t to = (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);  // of [L,Hq]
       if (t == 0 && row < rows && x.lse_base >= 0) {
@@ -554,7 +565,7 @@ struct PrefillTma {
         if (row >= rows) continue;
         T *const at = out + to * DVO + (d + t) * 8;
         if (aligned) {
-          *reinterpret_cast<uint4 *>(at) = piece;
+          __stcg(reinterpret_cast<uint4 *>(at), piece);  // at once: the compiler splits an assignment into words
         } else {
           const Vec16<T> z = *reinterpret_cast<const Vec16<T> *>(&piece);
 #pragma unroll
