@@ -84,7 +84,8 @@ struct PrefillTma {
 
   __device__ __forceinline__ uint32_t bar(int b, int i) const { return shared_address(smem + S::kBarriers) + (b + i) * 8; }
   __device__ __forceinline__ Tile &tile(int i) const { return reinterpret_cast<Tile *>(smem + S::kTiles)[i]; }
-  // odd gives the words in which each bit stands for a row of V in a stage.
+  // odd gives the words in which each bit stands for a row of V in a stage. Helpers write them and consumers read them by atomics, so that
+  // what orders them, kOddEmpty, need not be understood by who looks for races.
   __device__ __forceinline__ uint32_t *odd(int stage) const { return reinterpret_cast<uint32_t *>(smem + S::kOdd) + 4 * stage; }
 
   // Extent is which keys a tile has to do with.
@@ -266,7 +267,7 @@ struct PrefillTma {
   __device__ __forceinline__ void tidy(int stage, int full, int end, int me) const {
     constexpr int kPieces = DVO / 8;
     uint8_t *v = smem + S::kValue + stage * S::kValueBytes;
-    if (me < 4) odd(stage)[me] = 0;
+    if (me < 4) atomicExch(&odd(stage)[me], 0u);
     group_sync(kHelperGroup, S::kHelpers);
 #pragma unroll 4
     for (int e = full * kPieces + me; e < end * kPieces; e += S::kHelpers) {
@@ -386,13 +387,14 @@ struct PrefillTma {
     for (int n = 0; n < kCols; n++) w[n][0] = pack<T>(s[n][0], s[n][1]), w[n][1] = pack<T>(s[n][2], s[n][3]);
   }
 
-  // add_odd adds the rows of V that tidy took out, to the rows that see them. Each lane says itself that it has read which.
+  // add_odd adds the rows of V that tidy took out, to the rows that see them.
   __device__ __forceinline__ void add_odd(const Tile &x, const uint32_t (&w)[kCols][2], int block, int stage) {
     if (!p.causal) return;
+    const uint32_t words = lane < 4 ? atomicOr(&odd(stage)[lane], 0u) : 0;
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
 #pragma unroll 1
-      for (uint32_t rest = odd(stage)[i]; rest != 0; rest &= rest - 1) {
+      for (uint32_t rest = __shfl_sync(~0u, words, i); rest != 0; rest &= rest - 1) {
         const int at = 32 * i + __ffs(rest) - 1, token = block * S::kKeys + at;
         uint32_t pair[2] = {0, 0};
 #pragma unroll
