@@ -16,6 +16,17 @@ __device__ __forceinline__ void load_sum(float (&r)[N], const T *x, const T *res
   }
 }
 
+// store writes a vector at once; the compiler would split a plain assignment that another branch makes by elements.
+template <class T, int N>
+__device__ __forceinline__ void store(void *to, int64_t at, const Vec<T, N> &x) {
+  T *out = static_cast<T *>(to) + at;
+  if constexpr (sizeof(x) == 16) {
+    __stcg(reinterpret_cast<uint4 *>(out), *reinterpret_cast<const uint4 *>(&x));
+  } else {
+    *reinterpret_cast<Vec<T, N> *>(out) = x;
+  }
+}
+
 template <class T, int N>
 __device__ __forceinline__ void norm_rows(const RMSNormParams &p, float *partial) {
   const int warps = blockDim.x / 32, columns = p.columns;
@@ -39,15 +50,22 @@ __device__ __forceinline__ void norm_rows(const RMSNormParams &p, float *partial
     for (int i = threadIdx.x * N; i < columns; i += blockDim.x * N) {
       float r[N];
       load_sum<N>(r, x, residual, i);
+      Vec<float, N> w;
+      if (p.weight_f32) {
+        w = *reinterpret_cast<const Vec<float, N> *>(static_cast<const float *>(p.weight) + i);
+      } else {
+        const Vec<T, N> x = *reinterpret_cast<const Vec<T, N> *>(static_cast<const T *>(p.weight) + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) w.x[k] = to_f32(x.x[k]);
+      }
       Vec<T, N> out, sum;
 #pragma unroll
       for (int k = 0; k < N; k++) {
-        const float w = p.weight_f32 ? static_cast<const float *>(p.weight)[i + k] : to_f32(static_cast<const T *>(p.weight)[i + k]);
         sum.x[k] = from_f32<T>(r[k]);
-        out.x[k] = from_f32<T>(r[k] * scale * w);
+        out.x[k] = from_f32<T>(r[k] * scale * w.x[k]);
       }
-      if (p.sum != nullptr) *reinterpret_cast<Vec<T, N> *>(static_cast<T *>(p.sum) + row * columns + i) = sum;
-      *reinterpret_cast<Vec<T, N> *>(static_cast<T *>(p.out) + row * columns + i) = out;
+      if (p.sum != nullptr) store(p.sum, row * columns + i, sum);
+      store(p.out, row * columns + i, out);
     }
   }
 }
@@ -58,8 +76,8 @@ __device__ __forceinline__ void rmsnorm(const RMSNormParams &p) {
   STATIC_SHARED(smem, 128);
   grid_wait();
   grid_launch_next();
-  const bool wide = aligned16(p.x) && aligned16(p.residual) && aligned16(p.out) && aligned16(p.sum) && p.columns % N == 0 && p.x_row % N == 0 &&
-                    p.residual_row % N == 0;
+  const bool wide = aligned16(p.x) && aligned16(p.residual) && aligned16(p.weight) && aligned16(p.out) && aligned16(p.sum) &&
+                    p.columns % N == 0 && p.x_row % N == 0 && p.residual_row % N == 0;
   if (wide) {
     norm_rows<T, N>(p, reinterpret_cast<float *>(smem));
   } else {
