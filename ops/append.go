@@ -97,7 +97,9 @@ func appendOperands[T Operand](kv KV[T]) ([]operand[attn.AppendCall], error) {
 	return in, nil
 }
 
-// WithKVScales gives the scales of a Float8E4M3 cache, which stores x/scale: k_scale, v_scale, 1 by default.
+// WithKVScales gives the scales of a Float8E4M3 cache, which stores x/scale: k_scale, v_scale, 1 by default. Nothing of them is
+// kept with the cache: [BatchDecode] needs k as a factor of bmm1_scale and v as one of bmm2_scale, [BatchPrefill] both in
+// [WithScales].
 func WithKVScales(k, v float64) Option {
 	return scalar("k_scale", onAppend, func(s *settings) { s.append.KScale, s.append.VScale = k, v })
 }

@@ -17,6 +17,11 @@
 // lengths, tables and offsets, which are the operands of integers, may be the host's beside tensors on a device. Anything else is
 // ErrDevice. Under graph.Machine values are copied to where they are needed.
 //
+// # Beside Gorgonia's own ops
+//
+// The ops of gaze are for inference: gorgonia.Grad through one is an error. Gorgonia's arithmetic takes none of the dtypes that
+// this package adds; [Cast] brings 16-bit values to float32 before it.
+//
 // # Values under gorgonia's TapeMachine
 //
 // There an op owns its output, whose value lives until that op runs again. graph.Machine plans the buffers instead, and then

@@ -25,8 +25,9 @@ var (
 	Q5_K       = dtype[quant.BlockQ5_K](attn.Q5_K)
 	Q6_K       = dtype[quant.BlockQ6_K](attn.Q6_K)
 
-	// NVFP4 is an out dtype only: the output is a pair of a uint8 tensor with two e2m1 codes a byte and a Float8E4M3 tensor
-	// of block scales.
+	// NVFP4 is an out dtype only: the output is a pair of a uint8 tensor [T,Hq,D/2] with two e2m1 codes a byte, the even
+	// element's in the low bits, and a Float8E4M3 tensor of block scales (FP4Scale), one for 16 elements. A value is
+	// code·scale/o_sf_scale.
 	NVFP4 = tensor.Dtype{Type: reflect.TypeFor[nvfp4]()}
 )
 

@@ -2,7 +2,8 @@ package ops
 
 import "github.com/gaze-ml/gaze/internal/attn"
 
-// Error is the one error type of gaze: which op refused which argument, what it got and what it wants.
+// Error is the one error type of gaze: which op refused which argument, what it got and what it wants. Its fields are Kind, one
+// of the sentinels, to which it unwraps, and the strings Op, Arg (FlashInfer's name of the argument), Got and Want.
 type Error = attn.Error
 
 // Sentinels for errors.Is.

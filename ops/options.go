@@ -197,7 +197,8 @@ func WithOut(n *gorgonia.Node) Option {
 }
 
 // WithFP4Out writes an NVFP4 output in place: data [T,Hq,D/2] uint8, and the block scales of token t into row startRow+t of
-// scale, Float8E4M3 [a multiple of 128, Hq·D/16 rounded up to 4], in the 128×4 swizzle.
+// scale, Float8E4M3 [a multiple of 128, Hq·D/16 rounded up to 4], in the 128×4 swizzle: of C columns, that of row r and column
+// c is element (r/128·C/4 + c/4)·512 + r%32·16 + r%128/32·4 + c%4.
 func WithFP4Out(data, scale *gorgonia.Node, startRow int) Option {
 	o := node("out", data, onDecode, func(s *settings) **gorgonia.Node { return &s.out })
 	o = both(o, node("out_scale", scale, onDecode, func(s *settings) **gorgonia.Node { return &s.outScale }).set)
@@ -216,7 +217,8 @@ func WithBackend(name string) Option {
 	return scalar("backend", onAttention, func(s *settings) { s.decode.Backend, s.prefill.Backend = name, name })
 }
 
-// WithWorkspace lends scratch memory of any content: workspace_buffer.
+// WithWorkspace lends scratch memory of any content: workspace_buffer. Nothing needs it: the CPU leaves it alone, and a GPU has its
+// own, but decode there refuses one that is smaller than what it would use, with the size.
 func WithWorkspace(n *gorgonia.Node) Option {
 	return node("workspace_buffer", n, onAttention, func(s *settings) **gorgonia.Node { return &s.workspace })
 }

@@ -16,7 +16,9 @@ const (
 	Adjacent  = attn.Adjacent  // 2i with 2i+1: the paper, GGUF files of architecture llama
 )
 
-// RoPEScaling stretches RoPE for longer contexts: Llama 3's rule, or one factor for every frequency.
+// RoPEScaling stretches RoPE for longer contexts. Its fields are the float64s Factor, LowFreqFactor and HighFreqFactor and the
+// int OriginalContext, in tokens. With Factor alone every frequency is divided by it; with LowFreqFactor set it is Llama 3's
+// rule. The zero value does nothing.
 type RoPEScaling = attn.RoPEScaling
 
 var onRoPE = []string{"rope", "append_kv"}
