@@ -34,7 +34,7 @@ func (rt *Runtime) decodeWorkspace(k *kernel, c *attn.DecodeCall) int {
 	return 4 * 2 * rt.decodeGrid(k) * tileRows(k, c) * (k.Dim + 2)
 }
 
-// partials is the memory for partial results: the caller's, if it is large enough, or the Runtime's.
+// partials is the memory for partial results: the caller's, which must hold n bytes, or where there is none the Runtime's.
 func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
 	if !w.Valid() {
 		return rt.workspace.at

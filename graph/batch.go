@@ -39,7 +39,7 @@ type Batch struct {
 // Request is one sequence's part in a step: its last Tokens tokens, whose slots it must have already.
 type Request struct {
 	Seq    *Sequence // nil: nobody, in a decode step
-	Tokens int
+	Tokens int       // 0: no rows, in a prefill step
 }
 
 // DecodeBatch makes the tensors of steps with one token for each of up to so many requests, of up to maxSeqLen tokens each: row b

@@ -46,7 +46,7 @@ func settle(op string, opts []Option) (*settings, error) {
 		if slices.Contains(o.ops, op) {
 			o.set(s)
 		} else {
-			s.refuse(cmp.Or(o.name, "options"), "options of this op", "one of another, or none")
+			s.refuse(cmp.Or(o.name, "options"), "an option that this op has", "one that it has not")
 		}
 	}
 	return s, errors.Join(s.errs...)

@@ -8,7 +8,7 @@ func unbuilt(call string) *Error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return absent(call, "CUDA needs Linux on x86-64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
-	return absent(call, "this program was built without CUDA: build it with cgo and -tags gpu (make toolchain; eval \"$(scripts/toolchain.py env)\"; go build -tags gpu)")
+	return absent(call, "this program was built without CUDA: build it with cgo and -tags gpu (in gaze's checkout: make toolchain; eval \"$(scripts/toolchain.py env)\"; go build -tags gpu)")
 }
 
 // Count is the number of devices.
