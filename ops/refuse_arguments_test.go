@@ -289,7 +289,7 @@ func TestOptionsOfOtherOps(t *testing.T) {
 	}
 	for op, b := range build {
 		for name, o := range options {
-			foreign := strings.Contains(fmt.Sprint(b(o)), "one of another")
+			foreign := strings.Contains(fmt.Sprint(b(o)), "one that it has not")
 			if own := slices.Contains(has[op], name); own == foreign {
 				t.Errorf("%s with %s: %v", op, name, b(o))
 			} else if foreign {
