@@ -113,11 +113,14 @@ func rows(target string, shapes map[string][4]int) []*kernel {
 		for _, other := range floats {
 			row(key{Op: "append_kv", A: dt, B: other}, threads, "append_%s_%s", n, names[other])
 			row(key{Op: "embedding", A: dt, B: other}, threads, "embedding_%s_%s", n, names[other])
-			row(key{Op: "cast", A: dt, B: other}, threads, "cast_%s_%s", n, names[other])
 		}
 	}
-	for _, dt := range append(slices.Clone(floats), attn.E4M3) {
+	all := append(slices.Clone(floats), attn.E4M3)
+	for _, dt := range all {
 		row(key{Op: "append_kv", A: dt, B: attn.E4M3}, threads, "append_%s_e4m3", names[dt])
+		for _, other := range all {
+			row(key{Op: "cast", A: dt, B: other}, threads, "cast_%s_%s", names[dt], names[other])
+		}
 	}
 	row(key{Op: opMatMul, A: attn.F32}, threads, "matmul_f32")
 	row(key{Op: opBinary, A: attn.F32}, threads, "binary_f32")

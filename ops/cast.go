@@ -7,8 +7,11 @@ import (
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// Cast copies x, float32, Float16 or BFloat16 of any shape and contiguous, to another of these dtypes, rounded once, to nearest even.
-// What is beyond Float16's range becomes infinite.
+// Cast copies x, float32, Float16, BFloat16 or Float8E4M3 of any shape and contiguous, to another of these dtypes, rounded once, to
+// nearest even. What is beyond Float16's range becomes infinite, what is beyond Float8E4M3's becomes ±448, and NaN stays NaN.
+//
+// There is no scale. For a query of x/scale, fold 1/scale into the layer before, such as a Linear's weight, and scale into
+// [WithBMM1Scale] of [BatchDecode] or q of [WithScales] of [BatchPrefill].
 func Cast(x *gorgonia.Node, dt tensor.Dtype) (*gorgonia.Node, error) {
 	type C = attn.CastCall
 	var b builder[C, *C]

@@ -271,10 +271,10 @@ var directs = map[string]func(m *maker) both{
 	},
 	"CastTo": func(m *maker) both {
 		return both{
-			in: []*dense{m.random(f32, 3, 2, 32)}, outs: []*dense{zeros(bf16, 3, 2, 32)},
+			in: []*dense{m.random(f32, 3, 2, 32)}, outs: []*dense{zeros(e4m3, 3, 2, 32)},
 			run: func(in, out []*dense) error { return ops.CastTo(in[0], out[0]) },
 			build: func(n []*node) ([]*node, error) {
-				y, err := ops.Cast(n[0], bf16)
+				y, err := ops.Cast(n[0], e4m3)
 				return []*node{y}, err
 			},
 		}

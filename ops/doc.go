@@ -20,7 +20,7 @@
 // # Beside Gorgonia's own ops
 //
 // The ops of gaze are for inference: gorgonia.Grad through one is an error. Gorgonia's arithmetic takes none of the dtypes that
-// this package adds; [Cast] brings 16-bit values to float32 before it.
+// this package adds; [Cast] brings their values to float32 before it.
 //
 // # Values under gorgonia's TapeMachine
 //

@@ -1,4 +1,4 @@
-// Copies to another dtype, rounded to nearest even.
+// Copies to another dtype, rounded to nearest even; e4m3 saturates at ±448.
 #include "kernel.cuh"
 
 namespace gaze {
@@ -27,9 +27,16 @@ __device__ __forceinline__ void cast(const CastParams &p) {
 KERNEL(cast_f32_f32, CastParams, 256, 1) { gaze::cast<float, float>(p); }
 KERNEL(cast_f32_f16, CastParams, 256, 1) { gaze::cast<float, gaze::f16>(p); }
 KERNEL(cast_f32_bf16, CastParams, 256, 1) { gaze::cast<float, gaze::bf16>(p); }
+KERNEL(cast_f32_e4m3, CastParams, 256, 1) { gaze::cast<float, gaze::e4m3>(p); }
 KERNEL(cast_f16_f32, CastParams, 256, 1) { gaze::cast<gaze::f16, float>(p); }
 KERNEL(cast_f16_f16, CastParams, 256, 1) { gaze::cast<gaze::f16, gaze::f16>(p); }
 KERNEL(cast_f16_bf16, CastParams, 256, 1) { gaze::cast<gaze::f16, gaze::bf16>(p); }
+KERNEL(cast_f16_e4m3, CastParams, 256, 1) { gaze::cast<gaze::f16, gaze::e4m3>(p); }
 KERNEL(cast_bf16_f32, CastParams, 256, 1) { gaze::cast<gaze::bf16, float>(p); }
 KERNEL(cast_bf16_f16, CastParams, 256, 1) { gaze::cast<gaze::bf16, gaze::f16>(p); }
 KERNEL(cast_bf16_bf16, CastParams, 256, 1) { gaze::cast<gaze::bf16, gaze::bf16>(p); }
+KERNEL(cast_bf16_e4m3, CastParams, 256, 1) { gaze::cast<gaze::bf16, gaze::e4m3>(p); }
+KERNEL(cast_e4m3_f32, CastParams, 256, 1) { gaze::cast<gaze::e4m3, float>(p); }
+KERNEL(cast_e4m3_f16, CastParams, 256, 1) { gaze::cast<gaze::e4m3, gaze::f16>(p); }
+KERNEL(cast_e4m3_bf16, CastParams, 256, 1) { gaze::cast<gaze::e4m3, gaze::bf16>(p); }
+KERNEL(cast_e4m3_e4m3, CastParams, 256, 1) { gaze::cast<gaze::e4m3, gaze::e4m3>(p); }

@@ -180,11 +180,12 @@ func (c *EmbeddingCall) Infer() error {
 	return k.err()
 }
 
-// CastCall copies x to another dtype, rounded once, to nearest even. What is beyond float16's range becomes infinite; NaN stays NaN.
+// CastCall copies x to another dtype, rounded once, to nearest even and without a scale. What is beyond float16's range becomes infinite,
+// what is beyond float8_e4m3's becomes ±448; NaN stays NaN.
 type CastCall struct {
-	X        Tensor // f32, f16 or bf16 of any shape, contiguous
+	X        Tensor // f32, f16, bf16 or e4m3 of any shape, contiguous
 	OutDType DType  // Invalid: the dtype of Out, else of X
-	Out      Tensor // f32, f16 or bf16 in the shape of X
+	Out      Tensor // f32, f16, bf16 or e4m3 in the shape of X
 }
 
 // Op is "cast".
@@ -196,7 +197,7 @@ func (c *CastCall) Run(b Backend) error { return b.Cast(c) }
 // Infer checks the call and describes Out.
 func (c *CastCall) Infer() error {
 	k := checker{op: c.Op()}
-	if !k.tensor("x", &c.X, c.X.Rank, F32, F16, BF16) {
+	if !k.tensor("x", &c.X, c.X.Rank, F32, F16, BF16, E4M3) {
 		return k.err()
 	}
 	out := c.OutDType
@@ -207,8 +208,8 @@ func (c *CastCall) Infer() error {
 	default:
 		out = c.X.DType
 	}
-	if !out.Float() {
-		k.add(ErrDType, "out_dtype", "float32, float16 or bfloat16", "%v", out)
+	if !out.Float() && out != E4M3 {
+		k.add(ErrDType, "out_dtype", "float32, float16, bfloat16 or float8_e4m3", "%v", out)
 	}
 	k.packed("x", &c.X)
 	if k.ok() {

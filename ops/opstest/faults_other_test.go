@@ -72,6 +72,14 @@ func layerFaults() []fault {
 	storing := func(f func(x float64) float64) attn.Backend {
 		return bent(faults{store: func(_ *attn.Tensor, _ int, x float64) float64 { return f(x) }})
 	}
+	storingE4M3 := func(f func(x float64) float64) attn.Backend {
+		return bent(faults{store: func(t *attn.Tensor, _ int, x float64) float64 {
+			if t.DType == attn.E4M3 {
+				return f(x)
+			}
+			return x
+		}})
+	}
 	return []fault{
 		{"bad positions pass in silence", []string{"append_kv"}, &careless{}},
 		{"bad ids pass in silence", []string{"embedding"}, &careless{}},
@@ -180,6 +188,19 @@ func layerFaults() []fault {
 			return x
 		})},
 		{"a cast that saturates", []string{"cast"}, storing(func(x float64) float64 { return max(min(x, 65504), -65504) })},
+		{"a cast to e4m3 by way of float16", []string{"cast"}, storingE4M3(formats[attn.F16].round)},
+		{"a cast to e4m3 that does not saturate", []string{"cast"}, storingE4M3(func(x float64) float64 {
+			if math.Abs(x) > 464 { // more than half a step beyond the largest
+				return math.NaN()
+			}
+			return x
+		})},
+		{"a cast to e4m3 that saturates NaN", []string{"cast"}, storingE4M3(func(x float64) float64 {
+			if x != x {
+				return 448
+			}
+			return x
+		})},
 		{"embedding row one off", []string{"embedding"}, &shiftedEmbedding{}},
 	}
 }

@@ -3,6 +3,7 @@ package opstest
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gaze-ml/gaze/internal/attn"
 )
@@ -11,6 +12,7 @@ import (
 func edges(_, d int) float64 {
 	x := []float64{0, 1, 1 + 0x1p-8, 1 + 0x3p-8, 1 + 0x1p-8 + 0x1p-23, 1 + 0x1p-11, 1 + 0x3p-11, 1 + 0x1p-11 + 0x1p-23, 65504, 65519.996, 65520, 1e5,
 		0x1p-14, 0x1p-15 + 0x1p-24, 0x1p-24, 0x1p-25, 0x1p-25 + 0x1p-40, 0x1.8p-24, 0x1p-126, 0x1p-127, 0x1p-133, 0x1p-134, 0x1.8p-133, 0x1p-149,
+		1 + 0x1p-4, 1 + 0x3p-4, 1 + 0x1p-4 + 0x1p-7, 1 + 0x1p-4 + 0x1p-23, 448, 464, 466, 0x1p-6 - 0x1p-10, 0x1.8p-9, 0x1p-10, 0x1p-10 + 0x1p-17,
 		0x1.fep127, 0x1.fefffep127, 0x1.ffp127, 0x1.fffffep127, math.Inf(1), math.NaN()}[d/2]
 	if d%2 == 1 {
 		return -x
@@ -18,7 +20,7 @@ func edges(_, d int) float64 {
 	return x
 }
 
-const edgeCount = 60
+const edgeCount = 82
 
 // castCases copy to other dtypes.
 func castCases() []Case {
@@ -26,8 +28,9 @@ func castCases() []Case {
 	add := func(list List, name, why string, s castSpec) {
 		out = append(out, Case{Name: "cast/" + name, Why: why, Op: "cast", List: list, body: s})
 	}
-	for _, from := range floatDTypes {
-		for _, to := range floatDTypes {
+	dts := append(slices.Clone(floatDTypes), attn.E4M3)
+	for _, from := range dts {
+		for _, to := range dts {
 			add(Correctness, fmt.Sprintf("x=%v/out=%v", from, to), "rounded once, to nearest even", castSpec{shape: []int{7, 3, 64}, from: from, to: to})
 			add(Corner, fmt.Sprintf("edges/x=%v/out=%v", from, to), "ties, subnormals, overflow, signs of 0, infinities and NaN", castSpec{shape: []int{2, edgeCount}, from: from, to: to, rule: edges})
 		}

@@ -169,11 +169,11 @@ func otherRefusals() []refusalRow {
 		row("out_dtype e4m3", goodEmbedding(), dtype, "out_dtype", func(c *attn.EmbeddingCall) { c.OutDType = attn.E4M3 }),
 		row("out of another shape", goodEmbedding(), shape, "out", func(c *attn.EmbeddingCall) { c.Out = attn.Of(attn.F32, 3, 2) }),
 
-		row("x of e4m3", goodCast(), dtype, "x", func(c *attn.CastCall) { c.X = attn.Of(attn.E4M3, 3, 64) }),
+		row("x of int32", goodCast(), dtype, "x", func(c *attn.CastCall) { c.X = attn.Of(attn.I32, 3, 64) }),
 		row("x absent", goodCast(), arg, "x", func(c *attn.CastCall) { c.X = attn.Tensor{} }),
 		row("x strided", goodCast(), shape, "x", func(c *attn.CastCall) { c.X.Stride[0]++ }),
-		row("out_dtype e4m3", goodCast(), dtype, "out_dtype", func(c *attn.CastCall) { c.OutDType = attn.E4M3 }),
-		row("out of another dtype", goodCast(), dtype, "out", func(c *attn.CastCall) { c.Out = attn.Of(attn.BF16, 3, 8, 64) }),
+		row("out_dtype nvfp4", goodCast(), dtype, "out_dtype", func(c *attn.CastCall) { c.OutDType = attn.U8 }),
+		row("out of another dtype", goodCast(), dtype, "out", func(c *attn.CastCall) { c.Out = attn.Of(attn.E4M3, 3, 8, 64) }),
 		row("out of another shape", goodCast(), shape, "out", func(c *attn.CastCall) { c.Out = attn.Of(attn.F32, 3, 64, 8) }),
 
 		row("x of e4m3", goodArgmax(), dtype, "x", func(c *attn.ArgmaxCall) { c.X = attn.Of(attn.E4M3, 3, 64) }),
