@@ -1,14 +1,13 @@
 """python3 -m unittest beside_test.py, in this folder. The arithmetic is tested where there is NumPy."""
-import argparse
 import contextlib
 import io
 import json
 import math
-import random
 import tempfile
 import unittest
 from itertools import islice
 from pathlib import Path
+from unittest import mock
 
 from beside import cases, files, verdict
 
@@ -18,13 +17,13 @@ except ImportError:
     np = None
 else:
     from beside import oracle
-    from beside.inputs import KIND, Inputs
+    from beside.inputs import KIND, Inputs, halves, normals, pool
 
 SEED = 7
 
 
 def drawn(n, size=1 << 14):
-    return list(islice(cases.cases(random.Random(SEED), size=size), n))
+    return list(islice(cases.cases(SEED, size=size), n))
 
 
 class Cases(unittest.TestCase):
@@ -39,9 +38,11 @@ class Cases(unittest.TestCase):
         self.assertEqual(set(got[: len(kinds)]), set(kinds))
         self.assertEqual(set(got[len(kinds) :]), set(kinds))
         dropped = set(kinds[1:])
-        self.assertEqual([kind for _, kind, _ in islice(cases.cases(random.Random(SEED), dropped), 3)], [kinds[0]] * 3)
+        self.assertEqual([kind for _, kind, _ in islice(cases.cases(SEED, dropped), 3)], [kinds[0]] * 3)
+        kept = {kind: name for name, kind, _ in drawn(len(kinds))}
+        self.assertEqual(next(cases.cases(SEED, dropped, 1 << 14))[0], kept[kinds[0]], "what is dropped changes the others")
         dropped.add(kinds[0])
-        self.assertEqual(list(cases.cases(random.Random(SEED), dropped)), [])
+        self.assertEqual(list(cases.cases(SEED, dropped)), [])
 
     def test_runnable(self):
         for name, (module, _), c in drawn(400):
@@ -144,6 +145,25 @@ class Arithmetic(unittest.TestCase):
                     self.assertAlmostEqual(lse[row, h], math.log(total), 9, name)
                     row += 1
 
+    def test_pieces(self):
+        """The scores of a few rows at a time give what all at once give."""
+        for name, _, c in drawn(len(cases.kinds()), 1 << 12):
+            x = Inputs(c)
+            whole = oracle.answer(x)
+            with mock.patch.object(oracle, "SCORES", 3 * c["hq"] * max(c["kv_lens"])):
+                for a, b in zip(whole, oracle.answer(x)):
+                    np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=name)
+
+    def test_pool(self):
+        """Every type's codes are of the same normal numbers, and a call's own are cut from them, beyond their end too."""
+        for t in ("bf16", "f16", "e4m3"):
+            x = KIND[t].decode(pool(t))
+            np.testing.assert_array_equal(x, KIND[t].round(halves()), t)
+            self.assertTrue(abs(x.mean()) < 0.01 and abs(x.std() - 1) < 0.01, t)
+            long = normals(np.random.default_rng(SEED), t, 2, len(x) // 2 + 5)
+            at = int(np.random.default_rng(SEED).integers(len(x)))
+            np.testing.assert_array_equal(long.ravel(), np.tile(pool(t), 3)[at:][: long.size], t)
+
     def test_poison(self):
         """Ours is given the same rows, and nothing else that is a number."""
         for name, _, c in drawn(len(cases.kinds()), 1 << 12):
@@ -186,39 +206,106 @@ class Arithmetic(unittest.TestCase):
             self.assertNotEqual(judge(out, lse / math.log(2) + 1e-3), [], name)
 
 
+class Modules(unittest.TestCase):
+    def test_link(self):
+        """FlashInfer finds what was compiled here where it looks for what it need not compile; a carried module stays, and one that failed is none."""
+        import flashinfer_modules
+
+        class Spec:
+            def __init__(self, folder, name):
+                self.aot_path, self.jit_library_path = (Path(folder) / x / name / f"{name}.so" for x in ("aot", "jit"))
+
+            @property
+            def is_aot(self):
+                return self.aot_path.exists()
+
+        with tempfile.TemporaryDirectory() as d:
+            built, carried, failed = specs = [Spec(d, name) for name in ("built", "carried", "failed")]
+            for path, text in ((built.jit_library_path, "new"), (carried.jit_library_path, "new"), (carried.aot_path, "old")):
+                path.parent.mkdir(parents=True)
+                path.write_text(text)
+            for _ in range(2):
+                flashinfer_modules.link(specs)
+                self.assertEqual([s.aot_path.read_text() for s in (built, carried)], ["new", "old"])
+                self.assertFalse(failed.is_aot)
+
+
 @unittest.skipUnless(np, "no NumPy")
 class Run(unittest.TestCase):
     """Of the program, with the model as FlashInfer and, as ours, the right answer rounded."""
 
-    def run_it(self, peer, spoil=None):
+    def run_it(self, peer, most=60, batch=7, spoil=None, seconds=math.inf, status=0):
+        """The comparison, its exit status, what it said, and how many lines that was before each batch of ours."""
         import beside_flashinfer as program
 
-        a = argparse.Namespace(seed=SEED, cases=60, size=1 << 10, only="", skip="")
-        said = io.StringIO()
-        with tempfile.TemporaryDirectory() as d, contextlib.redirect_stdout(said):
-            folder = Path(d)
-            ready = program.prepare(a, folder, peer, oracle.answer)
-            for i, (name, c, _, _, want, lse, _) in enumerate(ready):
-                base = folder / name.replace("/", "-")
-                self.assertIn("block_tables" if c["form"] != "ragged" else "k_cache", files.read(base.with_name(base.name + ".safetensors")))
-                if i == spoil:
+        dropped, rights, batches, said = set(), {}, [], io.StringIO()
+        calls = {name.replace("/", "-"): c for name, _, c in drawn(4 * most, 1 << 10)}
+
+        def right(x):
+            rights[x.case["values"]] = answer = oracle.answer(x)
+            return answer
+
+        def ours(folder):
+            batches.append(len(said.getvalue().splitlines()))
+            for path in sorted(folder.glob("*.safetensors")):
+                tensors = files.read(path)
+                c = calls[path.stem]
+                self.assertIn("block_tables" if c["form"] != "ragged" else "k_cache", tensors)
+                if path.stem[:3] == spoil:
                     continue
+                out, lse = rights[c["values"]]
                 dtype = {"f16": "F16", "bf16": "BF16", "e4m3": "F8_E4M3"}[c["out"]]
-                tensors = dict(out=(dtype, KIND[c["out"]].encode(want)))
+                tensors = dict(out=(dtype, KIND[c["out"]].encode(out)))
                 if c["lse"]:
                     tensors["lse"] = "F32", lse.astype(np.float32)
-                files.write(base.with_name(base.name + ".out"), tensors, {})
-            bad, _ = program.judge(folder, ready)
-        return ready, bad, [json.loads(line) for line in said.getvalue().splitlines()]
+                files.write(path.with_suffix(".out"), tensors, {})
+            return status
+
+        with contextlib.redirect_stdout(said):
+            run = program.Comparison(cases.cases(SEED, dropped, 1 << 10), dropped, peer, right, seconds)
+            code = run.run(ours, most, batch)
+        return run, code, [json.loads(line) for line in said.getvalue().splitlines()], batches
 
     def test_right(self):
-        ready, bad, said = self.run_it(oracle.modelled)
-        self.assertEqual((len(ready), bad, len(said)), (60, 0, 60))
+        run, code, said, batches = self.run_it(oracle.modelled)
+        self.assertEqual((run.compared, run.failed, code, len(said)), (60, 0, 0, 61))
+        self.assertEqual(batches, list(range(0, 60, 7)), "a batch's verdicts come before the next is run")
+
+    def test_batches(self):
+        """The same calls, whatever the batches."""
+        few, many = (self.run_it(oracle.modelled, 12, batch)[2][:-1] for batch in (5, 60))
+        for line in few + many:
+            del line["seconds"]
+        self.assertEqual(few, many)
 
     def test_no_answer(self):
-        _, bad, said = self.run_it(oracle.modelled, spoil=7)
-        self.assertEqual(bad, 1)
+        run, code, said, _ = self.run_it(oracle.modelled, spoil="007")
+        self.assertEqual((run.failed, code), (1, 1))
         self.assertEqual([i for i, x in enumerate(said) if "FAIL" in x], [7])
+
+    def test_status(self):
+        """A test binary that fails without a failing case fails the run, though a later batch runs well."""
+        self.assertEqual(self.run_it(oracle.modelled, 3, 1, status=2)[1], 1)
+
+    def test_seconds(self):
+        """When the time is over, the calls that FlashInfer has answered are still judged."""
+        run, code, said, _ = self.run_it(oracle.modelled, seconds=0)
+        self.assertEqual((run.compared, code, len(said)), (0, 2, 1))
+
+        import beside_flashinfer as program
+
+        now, asked = 0, 0
+
+        def peer(x):
+            nonlocal now, asked
+            asked += 1
+            now += 1e7 * (asked == 10)
+            return oracle.modelled(x)
+
+        with mock.patch.object(program, "time", mock.Mock(perf_counter=lambda: now)):
+            run, code, said, batches = self.run_it(peer, seconds=1e6)
+        self.assertEqual((run.compared, run.failed, code, len(batches)), (10, 0, 2, 2))
+        self.assertEqual((said[-1]["compared"], said[-1]["asked"]), (10, 60))
 
     def test_refusals(self):
         """A kind that the peer refuses twice comes no more, and others take its place."""
@@ -230,10 +317,17 @@ class Run(unittest.TestCase):
                 raise RuntimeError("no")
             return oracle.modelled(x)
 
-        ready, bad, said = self.run_it(peer)
-        self.assertEqual((len(ready), bad), (60, 0))
+        run, code, said, _ = self.run_it(peer)
+        self.assertEqual((run.compared, run.failed, code), (60, 0, 0))
         self.assertTrue(asked and max(asked.count(k) for k in asked) <= 2)
         self.assertEqual(sum("peer_error" in x for x in said), len(asked))
+
+    def test_nothing_left(self):
+        def peer(x):
+            raise RuntimeError("no")
+
+        run, code, _, batches = self.run_it(peer)
+        self.assertEqual((run.compared, code, batches), (0, 2, []))
 
     def test_lost_device(self):
         """After a CUDA error nothing of this process works: what was compared until then is still judged."""
@@ -246,8 +340,8 @@ class Run(unittest.TestCase):
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
             return oracle.modelled(x)
 
-        ready, bad, _ = self.run_it(peer)
-        self.assertEqual((len(ready), bad), (8, 0))
+        run, code, _, batches = self.run_it(peer)
+        self.assertEqual((run.compared, run.failed, code, len(batches)), (8, 0, 2, 2))
 
 
 if __name__ == "__main__":

@@ -94,22 +94,48 @@ def build(specs, folder, jobs):
     return [s.name for s in missing if not s.jit_library_path.exists()]
 
 
+def link(specs):
+    """Puts what has been compiled where FlashInfer looks for what it need not compile. Else it would ask ninja about each module at first use, and
+    ninja, whose log of our build lies elsewhere, would compile it again: minutes a module."""
+    for s in specs:
+        if not s.is_aot and s.jit_library_path.exists():
+            s.aot_path.parent.mkdir(parents=True, exist_ok=True)
+            s.aot_path.unlink(missing_ok=True)
+            s.aot_path.symlink_to(s.jit_library_path.resolve())
+
+
 def wanted(purposes):
     return list(dict.fromkeys(m for p in purposes.split(",") for m in {"beside": cases.MODULES, "peers": cases.PEER_MODULES}[p]))
 
 
-def here(purposes="beside", jobs=os.cpu_count()):
-    """Compiles into this machine's FlashInfer."""
+def specs_here(purposes):
+    """Module → JitSpec, of this machine's FlashInfer."""
     import torch
     import flashinfer.jit.attention.modules as attention
-    import flashinfer.jit.env as env
     import flashinfer.jit.xqa as xqa
+
+    return {m: spec(torch, attention, xqa, m) for m in wanted(purposes)}
+
+
+def here(purposes="beside", jobs=os.cpu_count()):
+    """Compiles into this machine's FlashInfer."""
+    import flashinfer.jit.env as env
 
     env.FLASHINFER_JIT_DIR.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    specs = [spec(torch, attention, xqa, m) for m in wanted(purposes)]
+    specs = specs_here(purposes).values()
+    carried = sum(s.is_aot for s in specs)
     failed = build(specs, env.FLASHINFER_JIT_DIR, jobs)
-    print(json.dumps(dict(modules=len(specs), carried=sum(s.is_aot for s in specs), failed=failed, seconds=round(time.perf_counter() - start, 1))), flush=True)
+    link(specs)
+    print(json.dumps(dict(modules=len(specs), carried=carried, failed=failed, seconds=round(time.perf_counter() - start, 1))), flush=True)
+
+
+def compiled(purposes="beside"):
+    """Those of the wanted modules that this machine's FlashInfer has, compiled by here, itself, or ahead; from now on it compiles none."""
+    specs = specs_here(purposes)
+    link(specs.values())
+    os.environ["FLASHINFER_DISABLE_JIT"] = "1"
+    return [m for m, s in specs.items() if s.is_aot]
 
 
 def main():

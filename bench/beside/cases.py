@@ -1,5 +1,5 @@
 """What is drawn: which FlashInfer kernels, and random calls that both sides can run, as plain values."""
-import math
+import math, random
 
 # FlashInfer's modules, each compiled at first use. xqa: dtypes of q, KV and out, page size, head dim, group, window, q_len. fa2, fa3 (prefill
 # kernels, which decode takes too) and decode (no tensor cores): dtypes of q, KV and out, head dims, window.
@@ -145,13 +145,15 @@ def name(i, c):
     return f"{i:03}_{c['peer']}_{c['mode']}_b{len(c['kv_lens'])}_{heads}{page}_{types}"
 
 
-def cases(rng, dropped=(), size=1 << 20):
+def cases(seed, dropped=(), size=1 << 20):
     """Calls without end: every kind comes once before any comes twice, in a new order each time. A tenth are of four times the size. dropped
-    may grow meanwhile."""
+    may grow meanwhile; the others stay what they are, for each is drawn from the seed and its own number."""
+    every = kinds()
     i = 0
-    while left := [k for k in kinds() if k not in dropped]:
-        rng.shuffle(left)
-        for kind in left:
+    while not all(k in dropped for k in every):
+        order = random.Random(f"{seed} {i}").sample(every, len(every))
+        for kind in order:
             if kind not in dropped:
+                rng = random.Random(f"{seed} call {i}")
                 yield name(i, c := draw(rng, kind, size * rng.choice((1,) * 9 + (4,)))), kind, c
-                i += 1
+            i += 1

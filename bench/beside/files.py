@@ -6,13 +6,12 @@ def write(path, tensors, meta):
     """tensors: name → (dtype's name, array with tobytes and shape)."""
     header, at, parts = {"__metadata__": meta}, 0, []
     for name, (dtype, a) in sorted(tensors.items()):
-        b = a.tobytes()
-        header[name] = dict(dtype=dtype, shape=list(a.shape), data_offsets=[at, at + len(b)])
-        at += len(b)
-        parts.append(b)
+        parts.append(a.tobytes())
+        header[name] = dict(dtype=dtype, shape=list(a.shape), data_offsets=[at, at := at + len(parts[-1])])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
+    with path.open("wb") as f:
+        f.writelines([len(text).to_bytes(8, "little"), text, *parts])
 
 
 def read(path):

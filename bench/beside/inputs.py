@@ -1,5 +1,5 @@
 """A drawn call's tensors: the elements' codes as NumPy arrays, and for our side a copy with poison wherever nothing may look."""
-import sys
+import functools, sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,26 @@ def prefix(lens):
     return np.concatenate([[0], np.cumsum(lens)]).astype(np.int32)
 
 
+@functools.cache
+def halves():
+    """2²² normal numbers in float16, which every call's tensors are cut from: to draw and encode them anew would cost more than all else on the host."""
+    return np.random.default_rng(0).standard_normal(1 << 22, np.float32).astype(np.float16)
+
+
+@functools.cache
+def pool(dtype):
+    """Codes of halves, by a table of all of float16."""
+    table = KIND[dtype].encode(KIND["f16"].decode(np.arange(1 << 16, dtype=np.uint16).view(np.float16)))
+    return table[halves().view(np.uint16)]
+
+
+def normals(rng, dtype, *shape):
+    """Codes from a random place of the pool on, which repeats; not to be written to."""
+    codes, n = pool(dtype), int(np.prod(shape))
+    at = int(rng.integers(codes.size))
+    return (codes[at : at + n] if at + n <= codes.size else np.resize(codes, at + n)[at:]).reshape(shape)
+
+
 class Inputs:
     """q [T,Hq,Dk]; k, v pools [N,Hkv,P,D] or [N,P,Hkv,D] by layout, or ragged [Tkv,Hkv,D]; table [B,columns]; sinks [Hq] or None; see: what row i of
     request b sees of draft column j, bool [B,L,L] or None. Unused slots, pages and table entries hold ordinary numbers, as FlashInfer multiplies
@@ -19,12 +39,10 @@ class Inputs:
 
     def __init__(self, c):
         rng = np.random.default_rng(c["values"])
-        tq, tk = KIND[c["q"]], KIND[c["kv"]]
-        normal = lambda *shape: rng.standard_normal(shape, np.float32)
         self.case, lens, hkv = c, c["kv_lens"], c["hkv"]
-        self.q = tq.encode(normal(sum(c["q_lens"]), c["hq"], c["dk"]))
+        self.q = normals(rng, c["q"], sum(c["q_lens"]), c["hq"], c["dk"])
         if c["form"] == "ragged":
-            self.k, self.v = (tk.encode(normal(sum(lens), hkv, d)) for d in (c["dk"], c["dv"]))
+            self.k, self.v = (normals(rng, c["kv"], sum(lens), hkv, d) for d in (c["dk"], c["dv"]))
             self.used = self.table = None
         else:
             page = c["page"]
@@ -38,8 +56,8 @@ class Inputs:
                 for i, p in enumerate(self.table[b, : used[b]]):
                     self.used[p, : lens[b] - i * page] = True
             middle = (hkv, page) if c["layout"] == "HND" else (page, hkv)
-            self.k, self.v = (tk.encode(normal(pages, *middle, d)) for d in (c["dk"], c["dv"]))
-        self.sinks = (2 * normal(c["hq"])) if c["sinks"] else None
+            self.k, self.v = (normals(rng, c["kv"], pages, *middle, d) for d in (c["dk"], c["dv"]))
+        self.sinks = 2 * rng.standard_normal(c["hq"], np.float32) if c["sinks"] else None
         self.see = None
         if c["mask"]:
             n = c["q_lens"][0]
@@ -55,28 +73,33 @@ class Inputs:
         bits[:, :, :n] = self.see
         return np.packbits(bits, axis=-1, bitorder="little").view("<u2")
 
-    def rows(self, b):
-        """Request b's q [L,Hq,Dk], k and v [S,Hkv,D] in float64."""
+    def codes(self, b, q, k, v):
+        """Request b's rows of q, k and v, arrays of NumPy or PyTorch made of this one's: [L,Hq,Dk], [S,Hkv,Dk], [S,Hkv,Dv]."""
         c = self.case
-        tq, tk = KIND[c["q"]], KIND[c["kv"]]
-        at, s = prefix(c["q_lens"]), c["kv_lens"][b]
-        q = tq.decode(self.q[at[b] : at[b + 1]])
+        at, s = prefix(c["q_lens"]).tolist(), c["kv_lens"][b]
+        q = q[at[b] : at[b + 1]]
         if self.table is None:
-            at = prefix(c["kv_lens"])
-            return q, tk.decode(self.k[at[b] : at[b + 1]]), tk.decode(self.v[at[b] : at[b + 1]])
-        pages = self.table[b, : -(-s // c["page"])]
-        order = (0, 2, 1, 3) if c["layout"] == "HND" else (0, 1, 2, 3)
-        return q, *(tk.decode(x[pages]).transpose(order).reshape(-1, c["hkv"], x.shape[-1])[:s] for x in (self.k, self.v))
+            at = prefix(c["kv_lens"]).tolist()
+            return q, k[at[b] : at[b + 1]], v[at[b] : at[b + 1]]
+        pages = self.table[b, : -(-s // c["page"])].tolist()
+        tokens = lambda x: x[pages].swapaxes(1, 2) if c["layout"] == "HND" else x[pages]
+        return q, *(tokens(x).reshape(-1, c["hkv"], x.shape[-1])[:s] for x in (k, v))
 
-    def visible(self, b):
-        """bool [L,S]."""
+    def rows(self, b):
+        """The same in float64."""
+        return [KIND[self.case[t]].decode(a) for t, a in zip(("q", "kv", "kv"), self.codes(b, self.q, self.k, self.v))]
+
+    def visible(self, b, put=lambda a: a):
+        """bool [L,S], computed where put places arrays."""
         c = self.case
         n, s = c["q_lens"][b], c["kv_lens"][b]
-        j, pos = np.arange(s)[None], np.arange(s - n, s)[:, None]
-        see = j <= pos if c["causal"] else np.ones((n, s), bool)
+        j, pos = put(np.arange(s))[None], put(np.arange(s - n, s))[:, None]
+        see = j <= (pos if c["causal"] else pos + s)
         if self.see is not None:
-            see = np.concatenate([np.ones((n, s - n), bool), self.see[b]], 1)
-        return see & (j >= pos - c["window"]) if c["window"] >= 0 else see
+            see[:, s - n :] = put(self.see[b])
+        if c["window"] >= 0:
+            see &= j >= pos - c["window"]
+        return see
 
     def factors(self):
         """The whole factors on q·k and on the output, of the float32 numbers that the calls are given."""
@@ -89,7 +112,12 @@ class Inputs:
         c = self.case
         code = {"f16": "F16", "bf16": "BF16", "e4m3": "F8_E4M3"}
         out, kv = {}, code[c["kv"]]
-        k, v = self.k.copy(), self.v.copy()
+        k, v = self.k, self.v
+        if c["form"] == "stacked":
+            both = np.stack([k, v], 1)
+            k, v = both[:, 0], both[:, 1]
+        elif self.table is not None:
+            k, v = k.copy(), v.copy()
         if self.table is not None:
             for x in (k, v):  # all bits set: a NaN of every type
                 (x.transpose(0, 2, 1, 3) if c["layout"] == "HND" else x)[~self.used] = np.iinfo(f"u{x.itemsize}").max if x.dtype.kind == "u" else np.nan
@@ -98,7 +126,7 @@ class Inputs:
                 table[b, -(-s // c["page"]) :] = (-1, 1 << 30)[b % 2]
             out["block_tables"] = "I32", table
         if c["form"] == "stacked":
-            out["kv_cache"] = kv, np.stack([k, v], 1)
+            out["kv_cache"] = kv, both
         else:
             out["k_cache"], out["v_cache"] = (kv, k), (kv, v)
         out["q" if c["op"] == "prefill" else "query"] = code[c["q"]], self.q

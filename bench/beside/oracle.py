@@ -6,58 +6,60 @@ import numpy as np
 from .inputs import KIND
 
 
-def attend(xp, q, k, v, c1, c2, see, sinks):
+class Host:
+    """Where the formula is computed: a namespace of NumPy's names, and how arrays and codes get there and back."""
+
+    xp = np
+    put = get = staticmethod(lambda a: a)
+    decode = staticmethod(lambda codes, dtype: KIND[dtype].decode(codes))
+
+
+same = lambda x: x
+SCORES = 1 << 25  # that are held at a time
+
+
+def attend(xp, q, k, v, c1, c2, see, sinks, score=same, weight=same):
     """q [L,Hq,D], k and v [S,Hkv,·], see [L,S] bool, sinks [Hq] or None, all of xp (numpy or torch) → out [L,Hq,Dv], LSE [L,Hq], natural.
-    Every row sees a key."""
-    n, hq, _ = q.shape
-    hkv, g = k.shape[1], hq // k.shape[1]
-    s = xp.einsum("lhgd,shd->lhgs", q.reshape(n, hkv, g, -1), k) * c1
-    s = xp.where(see[:, None, None], s, -math.inf)
-    m = xp.amax(s, -1)
+    Every row sees a key. score and weight round the scores and the probabilities."""
+    n, hq, d = q.shape
+    s, hkv, dv = v.shape
+    g = hq // hkv
+    scores = score(xp.matmul(q.reshape(n, hkv, g, d).swapaxes(0, 1).reshape(hkv, n * g, d), k.swapaxes(0, 1).swapaxes(1, 2)))
+    x = xp.where(see[:, None], c1 * scores.reshape(hkv, n, g, s), -math.inf)
+    m = xp.amax(x, -1)
     if sinks is not None:
-        m = xp.maximum(m, sinks.reshape(1, hkv, g))
-    e = xp.exp(s - m[..., None])
+        sinks = sinks.reshape(hkv, 1, g)
+        m = xp.maximum(m, sinks)
+    e = xp.exp(x - m[..., None])
     total = e.sum(-1)
     if sinks is not None:
-        total = total + xp.exp(sinks.reshape(1, hkv, g) - m)
-    out = c2 * xp.einsum("lhgs,shd->lhgd", e, v) / total[..., None]
-    return out.reshape(n, hq, -1), (m + xp.log(total)).reshape(n, hq)
+        total = total + xp.exp(sinks - m)
+    out = c2 * xp.matmul(weight(e).reshape(hkv, n * g, s), v.swapaxes(0, 1)).reshape(hkv, n, g, dv) / total[..., None]
+    return out.swapaxes(0, 1).reshape(n, hq, dv), (m + xp.log(total)).swapaxes(0, 1).reshape(n, hq)
 
 
-def answer(x, xp=np, put=lambda a: a, get=lambda a: a):
-    """Of an Inputs: out [T,Hq,Dv] and LSE [T,Hq] in float64, computed where put places arrays."""
-    outs, lses = [], []
-    sinks = None if x.sinks is None else put(x.sinks.astype(np.float64))
-    for b in range(len(x.case["kv_lens"])):
-        out, lse = attend(xp, *map(put, x.rows(b)), *x.factors(), put(x.visible(b)), sinks)
-        outs.append(get(out))
-        lses.append(get(lse))
-    return np.concatenate(outs), np.concatenate(lses)
+def answer(x, on=Host, **rounded):
+    """Of an Inputs: out [T,Hq,Dv] and LSE [T,Hq] in float64 on the host."""
+    c, outs, lses = x.case, [], []
+    tensors = [on.put(a) for a in (x.q, x.k, x.v)]
+    sinks = None if x.sinks is None else on.put(x.sinks)
+    for b, s in enumerate(c["kv_lens"]):
+        q, k, v = (on.decode(a, c[t]) for t, a in zip(("q", "kv", "kv"), x.codes(b, *tensors)))
+        see = x.visible(b, on.put)
+        step = max(1, SCORES // (c["hq"] * s))
+        for i in range(0, len(q), step):
+            out, lse = attend(on.xp, q[i : i + step], k, v, *x.factors(), see[i : i + step], sinks, **rounded)
+            outs.append(out)
+            lses.append(lse)
+    return on.get(on.xp.concatenate(outs)), on.get(on.xp.concatenate(lses))
 
 
 def modelled(x):
     """What a kernel of FlashInfer's kind gives: scores and sums in float32, probabilities rounded to the query's type (bfloat16 for e4m3),
     the output rounded. A stand-in for FlashInfer where there is no GPU."""
-    p, dt = KIND["bf16" if x.case["q"] == "e4m3" else x.case["q"]], KIND[x.case["out"]]
-    outs, lses = [], []
-    for b in range(len(x.case["kv_lens"])):
-        q, k, v = x.rows(b)
-        c1, c2 = x.factors()
-        n, hq, _ = q.shape
-        g = hq // k.shape[1]
-        s = np.einsum("lhgd,shd->lhgs", q.reshape(n, -1, g, q.shape[-1]), k).astype(np.float32) * np.float32(c1)
-        s = np.where(x.visible(b)[:, None, None], s, -np.inf)
-        m = s.max(-1, keepdims=True)
-        sink = 0
-        if x.sinks is not None:
-            sinks = x.sinks.reshape(1, -1, g, 1)
-            m = np.maximum(m, sinks)
-            sink = np.exp(sinks - m)
-        e = np.exp(s - m)
-        total = e.sum(-1, keepdims=True, dtype=np.float32) + sink
-        outs.append(dt.round(c2 * np.einsum("lhgs,shd->lhgd", p.round(e), v) / total).reshape(n, hq, -1))
-        lses.append((m + np.log(total)).reshape(n, hq))
-    return np.concatenate(outs), np.concatenate(lses)
+    p = KIND["bf16" if x.case["q"] == "e4m3" else x.case["q"]]
+    out, lse = answer(x, score=lambda s: s.astype(np.float32), weight=p.round)
+    return KIND[x.case["out"]].round(out), lse
 
 
 def errors(c, got, lse, want, want_lse):

@@ -5,6 +5,7 @@ import numpy as np
 import torch
 
 from .inputs import prefix
+from .oracle import answer as formula
 
 DEV = "cuda"
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
@@ -126,7 +127,14 @@ def answer(x):
     return host(out), host(lse)
 
 
-def oracle(x):
-    from .oracle import answer
+class Device:
+    """Where oracle.answer computes the formula."""
 
-    return answer(x, torch, lambda a: torch.from_numpy(np.ascontiguousarray(a)).to(DEV), lambda t: t.cpu().numpy())
+    xp = torch
+    put = staticmethod(put)
+    get = staticmethod(host)
+    decode = staticmethod(lambda codes, dtype: codes.view(TYPES[dtype]).double())
+
+
+def oracle(x):
+    return formula(x, Device)
