@@ -315,6 +315,46 @@ func TestScalars(t *testing.T) {
 	}
 }
 
+// TestNoRows: a call without rows that says something wrong is told so before the launch, or launched, for the kernel to find it.
+func TestNoRows(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	d := decodeOf(t, rt)
+	d.Query, d.Out, d.LSE = device(t, rt, attn.BF16, 0, 8, 64), device(t, rt, attn.BF16, 0, 8, 64), attn.Tensor{}
+	d.CumSeqLensQ, d.MaxQLen = int32s(t, rt, []int{3}, 0, 0, 5), 5
+	p := &attn.PrefillCall{Scale: 1, MaxQLen: 4, MaxKVLen: 8, Query: device(t, rt, attn.F16, 0, 2, 64), Out: device(t, rt, attn.F16, 0, 2, 64),
+		Key: device(t, rt, attn.F16, 8, 2, 64), Value: device(t, rt, attn.F16, 8, 2, 64), QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8)}
+	for what, c := range map[string]struct {
+		call  attn.Call
+		check *bool
+	}{"decode": {d, &d.CheckValues}, "prefill": {p, &p.CheckValues}} {
+		*c.check = true
+		want(t, what+", checked", c.call.Run(rt.Backend()), ops.ErrArgument, "lens_q")
+		*c.check = false
+		fakecuda.Launches()
+		must(t, c.call.Run(rt.Backend()))
+		if len(fakecuda.Launches()) != 1 {
+			t.Errorf("%s: nothing was launched that could find the fault", what)
+		}
+	}
+}
+
+// TestGroup: a group that prefill's kernels cannot divide by is refused, with that as the only reason; the largest that they can is not.
+func TestGroup(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	call := func(group int) *attn.PrefillCall {
+		return &attn.PrefillCall{Scale: 1, MaxQLen: 1, MaxKVLen: 8, Query: device(t, rt, attn.F16, 1, group, 64), Out: device(t, rt, attn.F16, 1, group, 64),
+			Key: device(t, rt, attn.F16, 8, 1, 64), Value: device(t, rt, attn.F16, 8, 1, 64), QLens: int32s(t, rt, []int{1}, 1), KVLens: int32s(t, rt, []int{1}, 8)}
+	}
+	if why := rt.Backend().Supports(call(mostGroup)); why != nil {
+		t.Errorf("%d: %v", mostGroup, why)
+	}
+	why := rt.Backend().Supports(call(mostGroup + 1))
+	if len(why) != 1 {
+		t.Fatalf("%d: %v", mostGroup+1, why)
+	}
+	want(t, "one more", why[0], ops.ErrUnsupported, "3501", "3500")
+}
+
 // TestTiles: keys that lie well are read by bulk tensor copies on Hopper, others and other GPUs by the plain kernel.
 func TestTiles(t *testing.T) {
 	portable := fakecuda.Hopper
