@@ -18,7 +18,7 @@ import (
 // BenchmarkMachine is what the Machine adds to a decode step of SmolLM2-135M's sizes: the same calls by RunAll and in a plain loop, on
 // the Go backend, and on one that does nothing.
 func BenchmarkMachine(b *testing.B) {
-	for _, dev := range []graph.Device{graph.CPU, idle{graph.CPU}} {
+	for _, dev := range []graph.Device{graph.CPU, llamatest.Idle{Device: graph.CPU}} {
 		name := dev.Backend().Name()
 		g, err := decodeStep()
 		if err != nil {
@@ -57,23 +57,6 @@ func BenchmarkMachine(b *testing.B) {
 		}
 	}
 }
-
-// idle is a device on which every call succeeds at once: what is left is the Machine itself.
-type idle struct{ graph.Device }
-
-func (idle) Backend() ops.Backend { return idleBackend{} }
-
-type idleBackend struct{ attn.Unimplemented }
-
-func (idleBackend) Name() string                        { return "idle" }
-func (idleBackend) Supports(attn.Call) []error          { return nil }
-func (idleBackend) Decode(*attn.DecodeCall) error       { return nil }
-func (idleBackend) Append(*attn.AppendCall) error       { return nil }
-func (idleBackend) RMSNorm(*attn.RMSNormCall) error     { return nil }
-func (idleBackend) RoPE(*attn.RoPECall) error           { return nil }
-func (idleBackend) Linear(*attn.LinearCall) error       { return nil }
-func (idleBackend) SiLUMul(*attn.SiLUMulCall) error     { return nil }
-func (idleBackend) Embedding(*attn.EmbeddingCall) error { return nil }
 
 // decodeStep is a step of one token at position 200, over weights of zeros, which take the same time as others.
 func decodeStep() (*gorgonia.ExprGraph, error) {

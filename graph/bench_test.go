@@ -7,28 +7,9 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/gaze-ml/gaze/graph"
-	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/internal/llamatest"
 	"github.com/gaze-ml/gaze/ops"
 )
-
-// idle is a device on which every call succeeds at once: what is left is the Machine itself.
-type idle struct{ graph.Device }
-
-func (idle) Backend() ops.Backend { return idleBackend{} }
-
-type idleBackend struct{ attn.Unimplemented }
-
-func (idleBackend) Name() string { return "idle" }
-
-func (idleBackend) Supports(attn.Call) []error { return nil }
-
-func (idleBackend) Decode(*attn.DecodeCall) error       { return nil }
-func (idleBackend) Append(*attn.AppendCall) error       { return nil }
-func (idleBackend) RMSNorm(*attn.RMSNormCall) error     { return nil }
-func (idleBackend) RoPE(*attn.RoPECall) error           { return nil }
-func (idleBackend) Linear(*attn.LinearCall) error       { return nil }
-func (idleBackend) SiLUMul(*attn.SiLUMulCall) error     { return nil }
-func (idleBackend) Embedding(*attn.EmbeddingCall) error { return nil }
 
 // decodeStep is a decode step of SmolLM2-135M's sizes, with random weights, at position 200.
 func decodeStep(b *testing.B, dev graph.Device) *graph.Machine {
@@ -67,7 +48,7 @@ func BenchmarkDecodeStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		dev  graph.Device
-	}{{"cpu", graph.CPU}, {"idle", idle{graph.CPU}}} {
+	}{{"cpu", graph.CPU}, {"idle", llamatest.Idle{Device: graph.CPU}}} {
 		m := decodeStep(b, c.dev)
 		for _, via := range []struct {
 			name string
