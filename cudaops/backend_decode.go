@@ -3,6 +3,7 @@ package cudaops
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/internal/attn"
@@ -81,8 +82,10 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 		BMM1Scale: float32(c.BMM1Scale), BMM2Scale: float32(c.BMM2Scale), Batch: int32(batch),
 		QHeads: int32(c.Query.Shape[1]), KVHeads: int32(c.Key.Shape[1]), QLen: bound(l), MaxQLen: bound(l),
 		PageSize: int32(c.Key.Shape[2]), MaxPages: int32(c.BlockTables.Shape[1]), MaxSeqLen: int32(maxSeqLen(c)),
-		WindowLeft: window(c), TileRows: int32(tileRows(k, c)), Op: opDecode,
+		WindowLeft: window(c), TileRows: int32(tileRows(k, c)), Group: int32(c.Query.Shape[1] / c.Key.Shape[1]), Op: opDecode,
 	}
+	p.GroupMul, p.GroupShift = divisor(p.Group)
+	p.PageMul, p.PageShift = divisor(p.PageSize)
 	if k.B == attn.E4M3 {
 		p.QType, p.OutType = elementTypes[c.Query.DType], elementTypes[c.Out.DType]
 	}
@@ -109,6 +112,13 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 
 // bound is a bound of lengths for a kernel: they are int32, so that what is larger says nothing more.
 func bound(n int) int32 { return int32(min(n, math.MaxInt32)) }
+
+// divisor gives what stands for a division by d ≥ 1 in a kernel: n/d is n·2·mul >> 32+shift for 0 ≤ n < 2³¹, as mul = ⌈2^(31+shift)/d⌉ with
+// 2^shift ≥ d is too large by so little that n times it stays below 2^(31+shift).
+func divisor(d int32) (mul, shift uint32) {
+	shift = uint32(bits.Len32(uint32(d) - 1))
+	return uint32((1<<(31+shift) + uint64(d) - 1) / uint64(d)), shift
+}
 
 // maxSeqLen is the bound of seq_lens, within what the block table holds and int32.
 func maxSeqLen(c *attn.DecodeCall) int {

@@ -28,7 +28,8 @@ type decodeParams struct {
 	BMM1Scale, BMM2Scale, OutSFScale                             float32
 	OutSFStart, OutSFColumns, Batch, QHeads, KVHeads, QLen       int32
 	MaxQLen, PageSize, MaxPages, MaxSeqLen, WindowLeft, TileRows int32
-	MinUnits, QType, OutType                                     int32
+	MinUnits, QType, OutType, Group                              int32
+	GroupMul, GroupShift, PageMul, PageShift                     uint32
 	Op                                                           uint32
 }
 

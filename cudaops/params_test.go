@@ -1,6 +1,8 @@
 package cudaops
 
 import (
+	"math"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"regexp"
@@ -160,6 +162,34 @@ func TestEnums(t *testing.T) {
 	for name := range known {
 		if !found[name] {
 			t.Errorf("params.h has no %s", name)
+		}
+	}
+}
+
+// TestDivisor: what decode kernels do instead of dividing is dividing, for every divisor and every number of theirs.
+func TestDivisor(t *testing.T) {
+	const most = math.MaxInt32
+	rng := rand.New(rand.NewPCG(1, 2))
+	var ds []int32
+	for d := int32(1); d <= 300; d++ {
+		ds = append(ds, d)
+	}
+	for shift := range 31 {
+		power := int32(1) << shift
+		ds = append(ds, power, max(1, power-1), power|1)
+	}
+	for range 1000 {
+		ds = append(ds, 1+rng.Int32N(most))
+	}
+	for _, d := range append(ds, most, most-1) {
+		mul, shift := divisor(d)
+		for range 100 {
+			times := int32(rng.Int64N(int64(most/d)+1)) * d // a multiple, beside which an error shows first
+			for _, n := range []int32{times, max(times, 1) - 1, rng.Int32N(most), most} {
+				if got := int32(uint64(2*uint32(n)) * uint64(mul) >> 32 >> shift); got != n/d {
+					t.Fatalf("%d / %d = %d, not %d (multiplier %d, shift %d)", n, d, n/d, got, mul, shift)
+				}
+			}
 		}
 	}
 }

@@ -25,11 +25,11 @@ struct DecodeShape {
   static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kUnitBytes = 2 * kUnit * Rows<D, Size>::kBytes;  // K, then V
-  // O^T is added up in slices of this many dims, so that warps · rows · slice fits.
+  // O^T is added up in slices of this many dims, so that warps · rows · slice fits; halves of it have whole blocks of 16.
   static constexpr int slice(int tiles) {
-    int d = 512 / (tiles * kWarps) / 16 * 16;
-    d = d < 16 ? 16 : d > D ? D : d;
-    while (D % d) d -= 16;
+    int d = 512 / (tiles * kWarps) / 32 * 32;
+    d = d > D ? D : d;
+    while (D % d) d -= 32;
     return d;
   }
   static constexpr int sum_floats(int tiles) { return kWarps * 8 * tiles * (slice(tiles) + 4); }
@@ -68,8 +68,8 @@ struct Decode {
   const Divider by_group, by_page;
 
   __device__ __forceinline__ Decode(const DecodeParams &p, uint8_t *smem)
-      : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), g(lane / 4), t(lane % 4), group(p.q_heads / p.kv_heads),
-        by_group(group), by_page(p.page_size) {}
+      : p(p), smem(smem), tid(threadIdx.x), lane(tid % 32), warp(tid / 32), g(lane / 4), t(lane % 4), group(p.group),
+        by_group{p.group, p.group_mul, p.group_shift}, by_page{p.page_size, p.page_mul, p.page_shift} {}
 
   __device__ __forceinline__ PlanShared &shared_plan() const { return *reinterpret_cast<PlanShared *>(smem + S::kPlan); }
   // The load side's segment, one a warp; and three for the block: the segment at hand, the next, and the one after. The first of those
@@ -129,7 +129,7 @@ struct Decode {
       const int mine = whole() ? (lane - turn * kParts) * 16 : lane;  // the token whose page this lane holds
       const bool used = mine >= 0 && mine < kUnit && mine < to && mine + (whole() ? 15 : 0) >= from;
       const bool wrong = used && (pages < 0 || pages >= p.pages);
-      if (wrong) report(p.fault, p.op, FAULT_PAGE, request, pages, p.pages);
+      if (wrong) blame_page(p, request, pages);
       const bool skip = __any_sync(~0u, wrong);  // nothing is read then, all rows become 0
       if (skip) bad_stages |= 1u << stage;
       const uint32_t ring = shared_address(smem + S::kRing + (warp * S::kStages + stage) * S::kUnitBytes);
@@ -162,7 +162,7 @@ struct Decode {
       if (lane == 0) {
         if (!crossed) c = cursor(0);
         c.unit = c.r.units - rest;
-        c.template advance<kUnit, kRows>(p, group, n);
+        c.template advance<kUnit, kRows>(p, n);
       }
       crossed = true;
       __syncwarp();
@@ -498,6 +498,12 @@ struct Decode {
     }
   }
 
+  static __device__ __forceinline__ float4 times(float4 x, float f) { return make_float4(x.x * f, x.y * f, x.z * f, x.w * f); }
+  // plus is o + w·x.
+  static __device__ __forceinline__ float4 plus(float4 o, float4 x, float w) {
+    return make_float4(fmaf(x.x, w, o.x), fmaf(x.y, w, o.y), fmaf(x.z, w, o.z), fmaf(x.w, w, o.w));
+  }
+
   // weight is that of maximum m beside `top`, and 1 for the top itself, -inf too: what has no key yet is 0 already, and a NaN must stay one.
   static __device__ __forceinline__ float weight(float m, float top, float scale) { return m == top ? 1.0f : exp2_approx((m - top) * scale); }
 
@@ -506,12 +512,13 @@ struct Decode {
   __device__ __forceinline__ float2 *stats(int w) const { return reinterpret_cast<float2 *>(smem + S::kStats) + w * kRows; }
   __device__ __forceinline__ float *sums(int w) const { return reinterpret_cast<float *>(smem + S::kSum) + w * kRows * kPitch; }
 
-  // finish writes four dims of a row from its sum over all keys, its maximum and its denominator, which is < 0 for a bad request. All
-  // lanes call it, those that are not `live` for nothing.
-  __device__ __forceinline__ void finish(const Cursor &c, int row, int d, float4 o, float top, float sum, bool live) const {
+  // finish writes dims d to d+3, and as many from d+Part on if there are two, of a row: from their sums over all keys, its maximum and its
+  // denominator, which is < 0 for a bad request. All lanes call it, those that are not `live` for nothing.
+  template <int Part, int Vecs>
+  __device__ __forceinline__ void finish(const Cursor &c, int row, int d, const float4 (&o)[Vecs], float top, float sum, bool live) const {
     const int i = by_group(head0 + row), h = c.head * group + head0 + row - i * group;
     const int64_t token = c.r.row0 + query0 + i;
-    float top2 = 0;
+    float top2 = 0, factor = 1;
     bool empty = sum < 0;
     if (!empty) {
       top2 = top * scale;
@@ -520,9 +527,8 @@ struct Decode {
         const float none = sink > top ? GAZE_INF : -GAZE_INF;
         const float over = top == -GAZE_INF ? none : fmaf(-top, natural, sink) * kLog2e;  // the sink's logit over the top one, base 2
         if (over > 0) {
-          const float f = exp2_approx(-over);
-          o.x *= f, o.y *= f, o.z *= f, o.w *= f;
-          sum = sum * f + 1.0f;
+          factor = exp2_approx(-over);
+          sum = sum * factor + 1.0f;
           top2 = sink * kLog2e;
         } else {
           sum += exp2_approx(over);
@@ -530,13 +536,12 @@ struct Decode {
       }
       empty = sum == 0;
     }
-    if (empty) {
-      o = make_float4(0, 0, 0, 0);
-    } else {
-      const float c2 = __fdividef(p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale, sum);
-      o.x *= c2, o.y *= c2, o.z *= c2, o.w *= c2;
+    factor *= __fdividef(p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale, sum);
+#pragma unroll(kWiden ? 1 : Vecs)
+    for (int x = 0; x < Vecs; x++) {
+      const float4 y = x == 0 ? o[0] : o[Vecs - 1];
+      Output<T>::template write<D>(p, token, h, d + x * Part, empty ? make_float4(0, 0, 0, 0) : times(y, factor), live);
     }
-    Output<T>::template write<D>(p, token, h, d, o, live);
     if (d == 0 && live && (p.lse != nullptr || p.lse2 != nullptr)) {
       const int64_t at = token * p.q_heads + h;
       const float lse2 = empty ? -GAZE_INF : top2 + log2f(sum);
@@ -587,18 +592,19 @@ struct Decode {
             if (row < valid) sums(warp)[row * kPitch + d] = acc[d0 / 16 + k][n][i];
           }
       __syncthreads();
-      const int all = valid * (kSlice / 4);
+      constexpr int kHalf = kSlice / 2;  // a thread has four dims of each half
+      const int all = valid * (kHalf / 4);
 #pragma unroll 1
       for (int e0 = 0; e0 < all; e0 += S::kThreads) {
         const bool live = e0 + tid < all;
-        const int e = live ? e0 + tid : 0, row = e / (kSlice / 4), d = e % (kSlice / 4) * 4;
-        float4 o = make_float4(0, 0, 0, 0);
+        const int e = live ? e0 + tid : 0, row = e / (kHalf / 4), d = e % (kHalf / 4) * 4;
+        float4 o[2] = {};
         float top = -GAZE_INF, sum = 0;
         bool spoilt = false;
 #pragma unroll
         for (int w = 0; w < S::kWarps; w++) {
-          const float4 x = *reinterpret_cast<const float4 *>(&sums(w)[row * kPitch + d]);
-          o.x += x.x, o.y += x.y, o.z += x.z, o.w += x.w;
+#pragma unroll
+          for (int i = 0; i < 2; i++) o[i] = plus(o[i], *reinterpret_cast<const float4 *>(&sums(w)[row * kPitch + i * kHalf + d]), 1);
           top = fmaxf(top, stats(w)[row].x);
         }
 #pragma unroll
@@ -609,9 +615,10 @@ struct Decode {
         }
         if (spoilt) sum = -1;
         if (!cut) {
-          finish(c, row, d0 + d, o, top, sum, live);
+          finish<kHalf>(c, row, d0 + d, o, top, sum, live);
         } else if (live) {
-          __stcg(reinterpret_cast<float4 *>(part + row * D + d0 + d), o);
+#pragma unroll
+          for (int i = 0; i < 2; i++) __stcg(reinterpret_cast<float4 *>(part + row * D + d0 + i * kHalf + d), o[i]);
           if (d0 + d == 0) __stcg(reinterpret_cast<float2 *>(part + kRows * D) + row, make_float2(top, sum));
         }
       }
@@ -643,63 +650,70 @@ struct Decode {
     return *last;
   }
 
-  // merge adds up the parts of a segment's blocks, in their order: the first of each block, but of the first block maybe the second.
+  // merge adds up the parts of a segment's blocks, in their order: the first of each block, but of the first block maybe the second. A
+  // thread has four dims of each of kVecs pieces of a row, so that one batch of loads serves 8 rows of 128 dims.
   __device__ __forceinline__ void merge(const Cursor &c) const {
-    constexpr int kBatch = 16;  // loads in flight
-    const int all = valid * (D / 4);
+    constexpr int kBatch = Tiles == 1 && D > 64 ? 16 : 8, kVecs = D > 64 ? 2 : 1, kPart = D / kVecs;
+    const int all = valid * (kPart / 4);
 #pragma unroll 1
     for (int e0 = 0; e0 < all; e0 += S::kThreads) {
       const bool live = e0 + tid < all;
-      const int e = live ? e0 + tid : 0, row = e / (D / 4), d = e % (D / 4) * 4;
-      float4 o = make_float4(0, 0, 0, 0);
+      const int e = live ? e0 + tid : 0, row = e / (kPart / 4), d = e % (kPart / 4) * 4;
+      float4 o[kVecs] = {};
       float top = -GAZE_INF, sum = 0;
       bool spoilt = false;
       const float *at = p.workspace + (int64_t)first_block * (2 * kPartial);
       int skip = second ? kPartial : 0;
 #pragma unroll 1
       for (int left = blocks; left > 0; left -= kBatch) {
-        float4 x[kBatch];
+        float4 x[kBatch][kVecs];
         float2 ml[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
           ml[i] = make_float2(-GAZE_INF, 0);
-          x[i] = make_float4(0, 0, 0, 0);
+#pragma unroll
+          for (int j = 0; j < kVecs; j++) x[i][j] = make_float4(0, 0, 0, 0);
           if (i < left) {
             const float *part = at + i * (2 * kPartial) + (i == 0 ? skip : 0);
-            x[i] = __ldcg(reinterpret_cast<const float4 *>(part + row * D + d));
             ml[i] = __ldcg(reinterpret_cast<const float2 *>(part + kRows * D) + row);
+#pragma unroll
+            for (int j = 0; j < kVecs; j++) x[i][j] = __ldcg(reinterpret_cast<const float4 *>(part + row * D + j * kPart + d));
           }
         }
         float up = top;
 #pragma unroll
         for (int i = 0; i < kBatch; i++) up = fmaxf(up, ml[i].x);
         const float old = weight(top, up, scale), from = up == -GAZE_INF ? 0.0f : up;  // without a key so far all sums are 0
-        o.x *= old, o.y *= old, o.z *= old, o.w *= old, sum *= old;
+        sum *= old;
+#pragma unroll
+        for (int j = 0; j < kVecs; j++) o[j] = times(o[j], old);
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
           const float w = exp2_approx((ml[i].x - from) * scale);
           spoilt |= ml[i].y < 0;
-          o.x = fmaf(x[i].x, w, o.x), o.y = fmaf(x[i].y, w, o.y), o.z = fmaf(x[i].z, w, o.z), o.w = fmaf(x[i].w, w, o.w);
           sum = fmaf(ml[i].y, w, sum);
+#pragma unroll
+          for (int j = 0; j < kVecs; j++) o[j] = plus(o[j], x[i][j], w);
         }
         top = up;
         at += kBatch * (2 * kPartial);
         skip = 0;
       }
       if (spoilt) sum = -1;
-      finish(c, row, d, o, top, sum, live);
+      finish<kPart>(c, row, d, o, top, sum, live);
     }
   }
 
   // ---- the whole ----
 
-  __device__ __forceinline__ void run() {
+  // run works on this block's units; keys are those of request `lane`.
+  __device__ __forceinline__ void run(int keys) {
     const float bmm1 = p.bmm1_scale_at != nullptr ? *p.bmm1_scale_at : p.bmm1_scale;
     sign = bmm1 < 0 ? 0x80008000u : 0;
     natural = fabsf(bmm1);
     scale = natural * kLog2e;
     if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
-    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks>(p, group, shared_plan(), cursor(0));
+    const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks>(p, keys, shared_plan(), cursor(0));
     if (count == 0) return;
 
     left = count;
@@ -727,7 +741,7 @@ struct Decode {
           const int units = cursor(at).r.units - cursor(at).unit;
           if (begin + units < count) {
             cursor(after) = cursor(at);
-            cursor(after).template advance<kUnit, kRows>(p, group, units);
+            cursor(after).template advance<kUnit, kRows>(p, units);
           }
         }
         if (here > 0) {
@@ -765,18 +779,16 @@ __device__ __forceinline__ void decode(const DecodeParams &p) {
   SHARED(smem);
   grid_wait();
   grid_launch_next();
-  // The table is small beside the cache, but its entries are on the way to the first key.
-  const int64_t entries = (int64_t)p.batch * p.max_pages;
-  if (entries <= 16384) {
-    const int64_t e = ((int64_t)blockIdx.x * S::kThreads + threadIdx.x) * 32;
-    if (e < entries) prefetch_l2(p.block_tables + e / p.max_pages * p.table_row + e % p.max_pages);
-  }
-  if (p.tile_rows == 8) {
-    Decode<T, D, 1>(p, smem).run();
+  const int keys = p.seq_lens[min((int)threadIdx.x % 32, p.batch - 1)];
+  // The table is small beside the cache, but its entries are on the way to the first key. Rows of 4,096 pages and 264 requests are enough
+  // to be bound by the cache.
+  if (blockIdx.x < p.batch && threadIdx.x * 32 < p.max_pages) prefetch_l2(p.block_tables + blockIdx.x * p.table_row + threadIdx.x * 32);
+  if (S::kMaxTiles == 4 && p.tile_rows == 32) {
+    if constexpr (S::kMaxTiles == 4) Decode<T, D, 4>(p, smem).run(keys);
   } else if (p.tile_rows == 16) {
-    Decode<T, D, 2>(p, smem).run();
+    Decode<T, D, 2>(p, smem).run(keys);
   } else {
-    if constexpr (S::kMaxTiles == 4) Decode<T, D, 4>(p, smem).run();
+    Decode<T, D, 1>(p, smem).run(keys);
   }
 }
 

@@ -20,47 +20,48 @@ struct Request {
   __device__ __forceinline__ int64_t all_units(int kv_heads) const { return (int64_t)kv_heads * tiles * units; }
 };
 
-// load_request reads and judges request b; `blame` reports what is wrong with it. group is G, Unit the tokens of a unit,
-// TileRows the rows of a tile (params.tile_rows).
+// blame reports what is wrong with request b: the first of what load_request takes for bad. Out of line, since code that is there but not
+// run costs time too: a first run fetches it.
+inline __device__ __noinline__ void blame(const DecodeParams &p, int b) {
+  auto fault = [&](uint32_t reason, int64_t got, int64_t want) { report(p.fault, p.op, reason, b, got, want); };
+  if (p.cum_seq_lens_q != nullptr) {
+    const int from = p.cum_seq_lens_q[b], to = p.cum_seq_lens_q[b + 1];
+    if (to < from) return fault(FAULT_Q_LEN_NEGATIVE, to, from);
+    if (from < 0 || to > p.tokens) return fault(FAULT_Q_ROWS, from < 0 ? from : to, p.tokens);
+    if (to - from > p.max_q_len) return fault(FAULT_Q_LEN_MAX, to - from, p.max_q_len);
+  }
+  const int keys = p.seq_lens[b];
+  const int64_t room = (int64_t)p.max_pages * p.page_size;
+  if (keys < 0) fault(FAULT_SEQ_LEN_NEGATIVE, keys, 0);
+  else if (keys > room) fault(FAULT_SEQ_LEN_TABLE, keys, room);
+  else fault(FAULT_SEQ_LEN_MAX, keys, p.max_seq_len);
+}
+
+// blame_page reports a page of request b.
+inline __device__ __noinline__ void blame_page(const DecodeParams &p, int b, int page) { report(p.fault, p.op, FAULT_PAGE, b, page, p.pages); }
+
+// load_request reads and judges request b, of `keys` keys. Unit: the tokens of a unit, TileRows: the rows of a tile (params.tile_rows).
 template <int Unit, int TileRows>
-__device__ __forceinline__ Request load_request(const DecodeParams &p, int group, int b, bool blame) {
+__device__ __forceinline__ Request load_request(const DecodeParams &p, int b, int keys) {
   Request r;
-  r.keys = p.seq_lens[b];
+  r.keys = keys;
   r.bad = false;
-  auto fault = [&](uint32_t reason, int64_t got, int64_t want) {
-    r.bad = true;
-    if (blame) report(p.fault, p.op, reason, b, got, want);
-  };
   if (p.cum_seq_lens_q == nullptr) {
     r.rows = p.q_len;
     r.row0 = (int64_t)b * p.q_len;
   } else {
     const int from = p.cum_seq_lens_q[b], to = p.cum_seq_lens_q[b + 1];
-    r.rows = 0;
-    r.row0 = from;
-    if (to < from) {
-      fault(FAULT_Q_LEN_NEGATIVE, to, from);
-    } else {
-      if (from < 0 || to > p.tokens) fault(FAULT_Q_ROWS, from < 0 ? from : to, p.tokens);
-      const int64_t end = min((int64_t)to, p.tokens);
-      r.row0 = max(from, 0);
-      r.rows = (int)max((int64_t)0, end - r.row0);
-      if (r.rows > p.max_q_len) fault(FAULT_Q_LEN_MAX, r.rows, p.max_q_len);
-    }
+    r.row0 = max(from, 0);
+    r.rows = (int)max((int64_t)0, min((int64_t)to, p.tokens) - r.row0);
+    r.bad = to < from || from < 0 || to > p.tokens || r.rows > p.max_q_len;
+    if (to < from) r.rows = 0;
   }
-  const int64_t room = (int64_t)p.max_pages * p.page_size;
-  if (r.keys < 0) {
-    fault(FAULT_SEQ_LEN_NEGATIVE, r.keys, 0);
-  } else if (r.keys > room) {
-    fault(FAULT_SEQ_LEN_TABLE, r.keys, room);
-  } else if (r.keys > p.max_seq_len) {
-    fault(FAULT_SEQ_LEN_MAX, r.keys, p.max_seq_len);
-  }
+  r.bad |= (uint32_t)r.keys > (uint32_t)p.max_seq_len || r.keys > (int64_t)p.max_pages * p.page_size;
   if (r.bad) r.keys = 0;
   r.first = 0;
   if (p.window_left >= 0) r.first = (int)(max((int64_t)0, (int64_t)r.keys - r.rows - p.window_left) / Unit);
-  r.units = max(1, r.keys / Unit + (r.keys % Unit != 0) - r.first);
-  r.tiles = (r.rows * group + TileRows - 1) / TileRows;
+  r.units = max(1, (int)(((uint32_t)r.keys + Unit - 1) / Unit) - r.first);
+  r.tiles = (r.rows * p.group + TileRows - 1) / TileRows;
   return r;
 }
 
@@ -74,7 +75,7 @@ struct Cursor {
 
   // advance moves on by n units. Past the end of the line it stands on request B.
   template <int Unit, int TileRows>
-  __device__ __forceinline__ void advance(const DecodeParams &p, int group, int n) {
+  __device__ __forceinline__ void advance(const DecodeParams &p, int n) {
     unit += n;
     while (b < p.batch && unit >= r.units) {
       unit -= r.units;
@@ -83,7 +84,7 @@ struct Cursor {
       if (++head < p.kv_heads) continue;
       head = 0;
       do {
-        if (++b < p.batch) r = load_request<Unit, TileRows>(p, group, b, false);
+        if (++b < p.batch) r = load_request<Unit, TileRows>(p, b, p.seq_lens[b]);
       } while (b < p.batch && r.tiles == 0);
     }
   }
@@ -119,41 +120,47 @@ struct PlanShared {
   Plan plan;
 };
 
-// make_plan is one scan over the requests' lengths by the whole block, or, where there are few, by every warp. It gives the number of
-// units of this block's run, 0 for none, and its first in `at`. No block gets fewer than params.min_units, or Least, or a segment. Where
-// two blocks share a multiprocessor (PerSM) but there are few units and fewer segments than multiprocessors, every other block stays
-// idle: there is no segment's end for another block's work to hide, and a segment in fewer parts is merged sooner.
+// make_plan is one scan over the requests' lengths by the whole block, or, where there are few, by every warp, or none for one. It gives
+// the number of units of this block's run, 0 for none, and its first in `at`. No block gets fewer than params.min_units, or Least, or a
+// segment. Where two blocks share a multiprocessor (PerSM) but there are few units and fewer segments than multiprocessors, every other
+// block stays idle: there is no segment's end for another block's work to hide, and a segment in fewer parts is merged sooner.
 //
-// It stands between a launch and its first key, so it has no division that can be had otherwise. The last block reports faults: with few
-// keys it has nothing else to do.
+// It stands between a launch and its first key, so it has no division that can be had otherwise, and keys[lane], the `keys`, were asked for
+// by the kernel's first instructions. The last block reports faults: with few keys it has nothing else to do.
 template <int Threads, int Unit, int TileRows, int Least, int PerSM>
-__device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanShared &s, Cursor &at) {
+__device__ __forceinline__ int make_plan(const DecodeParams &p, int keys, PlanShared &s, Cursor &at) {
   constexpr int kWarps = Threads / 32, kMostBlocks = 1 << 15, kMostSegments = 1 << 26, kFew = 128;  // kFew: units of a block, by measurement
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-  const bool blame = blockIdx.x == gridDim.x - 1, few = p.batch <= 32;
+  const bool reports = blockIdx.x == gridDim.x - 1, few = p.batch <= 32, one = p.batch == 1;
   const int each = (p.batch + Threads - 1) / Threads;
-  const int from = few ? min(lane, p.batch) : (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
+  const int from = one ? 0 : few ? min(lane, p.batch) : (int)min((int64_t)tid * each, (int64_t)p.batch), to = min(from + each, p.batch);
   int64_t units = 0, segments = 0;
   Request r;
+#pragma unroll 1
   for (int b = from; b < to; b++) {
-    r = load_request<Unit, TileRows>(p, group, b, blame);
+    r = load_request<Unit, TileRows>(p, b, few ? keys : p.seq_lens[b]);
+    if (r.bad && reports) blame(p, b);
     units += r.all_units(p.kv_heads);
     segments += (int64_t)p.kv_heads * r.tiles;
   }
-  if (blame && tid == 0 && p.cum_seq_lens_q != nullptr) {
+  if (reports && tid == 0 && p.cum_seq_lens_q != nullptr) {
     if (p.cum_seq_lens_q[0] != 0) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[0], 0);
     if (p.cum_seq_lens_q[p.batch] != p.tokens) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[p.batch], p.tokens);
   }
-  int64_t upto = units;  // of this warp's threads up to this one
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const int64_t x = __shfl_up_sync(~0u, upto, d);
-    if (lane >= d) upto += x;
-  }
-  segments = __reduce_add_sync(~0u, (uint32_t)min(segments, (int64_t)kMostSegments));  // more than blocks is all that matters
   Plan plan;
-  plan.total = __shfl_sync(~0u, upto, 31);
-  int64_t before = upto - units;
+  plan.total = units;
+  int64_t before = 0;  // units of the threads before this one
+  if (!one) {
+    before = units;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int64_t x = __shfl_up_sync(~0u, before, d);
+      if (lane >= d) before += x;
+    }
+    plan.total = __shfl_sync(~0u, before, 31);
+    before -= units;
+    segments = __reduce_add_sync(~0u, (uint32_t)min(segments, (int64_t)kMostSegments));  // more than blocks is all that matters
+  }
   if (!few) {
     if (lane == 0) {
       s.units[warp] = plan.total;
@@ -179,10 +186,11 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int group, PlanS
   const uint32_t rest = (uint32_t)(plan.total - base * plan.blocks), parts = rest * block, more = parts / plan.blocks;
   const int64_t begin = base * block + more;
   const int count = (int)base + (parts - more * plan.blocks + rest >= (uint32_t)plan.blocks);
-  if ((!few || warp == 0) && begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
+  if ((one ? tid == 0 : !few || warp == 0) && begin >= before && begin < before + units) {  // one thread: its requests hold the first unit
     int b = from;
+#pragma unroll 1
     for (;; b++) {
-      if (each > 1) r = load_request<Unit, TileRows>(p, group, b, false);
+      if (each > 1) r = load_request<Unit, TileRows>(p, b, p.seq_lens[b]);
       const int64_t n = r.all_units(p.kv_heads);
       if (begin < before + n) break;
       before += n;

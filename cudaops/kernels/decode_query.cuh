@@ -5,14 +5,12 @@
 
 namespace gaze {
 
-// Divider divides numbers in [0, 2^31) by d: n·m >> 31+s with m = ⌈2^(31+s)/d⌉ and 2^s ≥ d is ⌊n/d⌋, as n·(m·d - 2^(31+s)) < 2^(31+s).
+// Divider divides numbers in [0, 2^31) by d: n·m >> 31+s with m = ⌈2^(31+s)/d⌉ and 2^s ≥ d is ⌊n/d⌋, as n·(m·d - 2^(31+s)) < 2^(31+s). The
+// host made m and s.
 struct Divider {
-  int d, s;
-  uint32_t m;
+  int d;
+  uint32_t m, s;
 
-  __device__ __forceinline__ explicit Divider(int d) : d(d), s(32 - __clz(d - 1)) {
-    m = (d & (d - 1)) == 0 ? 1u << 31 : (uint32_t)(((1ull << (31 + s)) + d - 1) / d);
-  }
   __device__ __forceinline__ int operator()(int n) const { return (int)(__umulhi(2 * (uint32_t)n, m) >> s); }
 };
 

@@ -98,6 +98,11 @@ typedef struct {
   int32_t min_units;       // spread work so thin that a block has this many units (16 tokens; 32 of e4m3 or D 64), not thinner; 0: the kernel's choice
   int32_t q_type;          // enum ElementType of q, where the cache is e4m3
   int32_t out_type;        // enum ElementType of out
+  int32_t group;           // G
+  uint32_t group_mul;      // n / G is n·2·group_mul >> 32 + group_shift for 0 ≤ n < 2^31, so that no kernel divides
+  uint32_t group_shift;
+  uint32_t page_mul;       // n / P likewise
+  uint32_t page_shift;
   uint32_t op;
 } DecodeParams;
 

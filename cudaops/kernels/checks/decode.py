@@ -4,7 +4,7 @@ import numpy as np
 
 from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3
 from .buffers import Failure, Run, compare
-from .device import P, launch_facts
+from .device import P, launch_facts, set_divisors
 from .numbers import BF16, E4M3, F16, F32, F8, HALVES, KIND, LOG2E, e4m3_encode
 
 TYPES = {"f16": 1, "bf16": 2, "e4m3": 3, "nvfp4": 4}  # enum ElementType
@@ -128,6 +128,7 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = B, hq, hkv, L if qlens is None else maxL, maxL
         p.page_size, p.max_pages, p.max_seq_len = page, cache.max_pages, max_seq or cache.max_pages * page
         p.window_left, p.tile_rows, p.min_units = window, rows, min_units
+        set_divisors(p)
         if far_pages:  # the pages have ids so much higher, and the pool begins so much lower: nothing lies there
             table = cache.table.copy()
             for b, used in enumerate(cache.used):
@@ -409,6 +410,7 @@ def large_case(dev, rng, target, hq=256, hkv=2, d=128, batch=70000):
     p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hkv * 16 * d, 16 * d, d, 1, T, 1
     p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, T, hq, hkv, 1, 1
     p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = 16, 1, 16, -1, most
+    set_divisors(p)
     torch.cuda.synchronize()
     dev.launch(f"decode_h{d}_bf16_kvbf16_{target}", (grid,), threads, shared, p)
     torch.cuda.synchronize()

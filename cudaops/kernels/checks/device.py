@@ -29,6 +29,19 @@ def launch_facts(kind, d, target):
     return [int(x) for x in m.group(1).split(",")] if m else None
 
 
+def divide_by(d):
+    """The multiplier and the shift that stand for a divisor: n // d is n·2·multiplier >> 32 + shift for 0 ≤ n < 2³¹."""
+    shift = (d - 1).bit_length()
+    return -(-(1 << (31 + shift)) // d), shift
+
+
+def set_divisors(p):
+    """Of DecodeParams: what follows from other fields."""
+    p.group = p.q_heads // p.kv_heads
+    p.group_mul, p.group_shift = divide_by(p.group)
+    p.page_mul, p.page_shift = divide_by(p.page_size)
+
+
 class Emu:
     """Buffers end at an unmapped page, and begin after one."""
 

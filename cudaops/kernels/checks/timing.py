@@ -2,7 +2,7 @@
 import json, math
 import numpy as np
 
-from .device import P, launch_facts
+from .device import P, launch_facts, set_divisors
 from .layer import turns_of
 from .numbers import BF16
 from .prefill import TYPES, tma_maps
@@ -115,6 +115,7 @@ class DecodeBench:
         p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hk * ps * d, ps * d, d, pages, b * L, b * pages
         p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, b, hq, hk, L, L
         p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = ps, pages, n, w, rows
+        set_divisors(p)
         if dt == "fp8":
             p.q_type = p.out_type = 2
         self.symbol = f"decode_h{d}_kve4m3_{args.target}" if dt == "fp8" else f"decode_h{d}_bf16_kvbf16_{args.target}"
@@ -144,7 +145,7 @@ def time_decode(dev, args):
     import torch
     for case in DECODE:
         name = decode_name(*case)
-        if args.match not in name:
+        if not any(m in name for m in args.match.split(",")):
             continue
         bench = DecodeBench(dev, args, case)
         best = {}
