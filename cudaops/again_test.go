@@ -59,7 +59,7 @@ func TestCallChanges(t *testing.T) {
 	for _, k := range []*attn.DecodeCall{&half, c} {
 		fakecuda.Launches()
 		must(t, rt.Backend().Decode(k))
-		if l := fakecuda.Launches(); l[0].Symbol != "decode_h64_"+names[k.Query.DType]+"_kv"+names[k.Query.DType]+"_sm90a" {
+		if l := fakecuda.Launches(); l[0].Symbol != "decode_h64_r8_"+names[k.Query.DType]+"_kv"+names[k.Query.DType]+"_sm90a" {
 			t.Errorf("%v: %s", k.Query.DType, l[0].Symbol)
 		}
 	}

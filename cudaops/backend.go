@@ -24,8 +24,8 @@ func (b *Backend) WorkspaceSize(c attn.Call) (int, error) {
 	if why != nil {
 		return 0, why[0]
 	}
-	if d, ok := c.(*attn.DecodeCall); ok {
-		return b.rt.decodeWorkspace(k, d), nil
+	if k.Op == "decode" {
+		return b.rt.decodeWorkspace(k), nil
 	}
 	return 0, nil
 }

@@ -15,24 +15,12 @@ const (
 	prefillCounters = 8 << 10
 )
 
-// tileRows is how many rows of one KV head a decode block holds at a time: the least of 8, 16 and 32 that holds all, or the kernel's most.
-func tileRows(k *kernel, c *attn.DecodeCall) int {
-	_, l := c.Batch()
-	rows := l * (c.Query.Shape[1] / c.Key.Shape[1])
-	for tile := 8; tile < k.Tile; tile *= 2 {
-		if tile >= rows {
-			return tile
-		}
-	}
-	return k.Tile
-}
-
 // decodeGrid depends on nothing but the GPU, so that a captured launch serves batches of any lengths.
 func (rt *Runtime) decodeGrid(k *kernel) int { return min(k.PerSM*rt.props.SMs, prefillCounters/4) }
 
 // decodeWorkspace is two partial results of a tile for each block: outputs, maximum and sum of each row.
-func (rt *Runtime) decodeWorkspace(k *kernel, c *attn.DecodeCall) int {
-	return 4 * 2 * rt.decodeGrid(k) * tileRows(k, c) * (k.Dim + 2)
+func (rt *Runtime) decodeWorkspace(k *kernel) int {
+	return 4 * 2 * rt.decodeGrid(k) * k.Tile * (k.Dim + 2)
 }
 
 // partials is the memory for partial results: the caller's, which must hold n bytes, or where there is none the Runtime's.
@@ -51,7 +39,7 @@ func (rt *Runtime) workspaceBytes() int {
 	n := 0
 	for _, k := range rt.choices.all {
 		if k.Op == "decode" {
-			n = max(n, 4*2*rt.decodeGrid(k)*k.Tile*(k.Dim+2))
+			n = max(n, rt.decodeWorkspace(k))
 		}
 	}
 	return n
@@ -74,7 +62,7 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 		CumSeqLensQ: at.table("cum_seq_lens_q", &c.CumSeqLensQ, false), Sinks: at.may("sinks", &c.Sinks),
 		BMM1ScaleAt: at.may("bmm1_scale", &c.BMM1ScaleTensor), BMM2ScaleAt: at.may("bmm2_scale", &c.BMM2ScaleTensor),
 		Out: at.need("out", &c.Out), LSE: at.may("lse", &c.LSE), LSE2: at.may("lse", &c.LSE2),
-		Workspace: rt.partials(&at, &c.Workspace, rt.decodeWorkspace(k, c)), Counters: rt.counts + decodeCounters, Fault: rt.faults,
+		Workspace: rt.partials(&at, &c.Workspace, rt.decodeWorkspace(k)), Counters: rt.counts + decodeCounters, Fault: rt.faults,
 		QToken: int64(c.Query.Stride[0]), QHead: int64(c.Query.Stride[1]),
 		KPage: int64(c.Key.Stride[0]), KHead: int64(c.Key.Stride[1]), KToken: int64(c.Key.Stride[2]),
 		VPage: int64(c.Value.Stride[0]), VHead: int64(c.Value.Stride[1]), VToken: int64(c.Value.Stride[2]),
@@ -82,7 +70,7 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 		BMM1Scale: float32(c.BMM1Scale), BMM2Scale: float32(c.BMM2Scale), Batch: int32(batch),
 		QHeads: int32(c.Query.Shape[1]), KVHeads: int32(c.Key.Shape[1]), QLen: bound(l), MaxQLen: bound(l),
 		PageSize: int32(c.Key.Shape[2]), MaxPages: int32(c.BlockTables.Shape[1]), MaxSeqLen: int32(maxSeqLen(c)),
-		WindowLeft: window(c), TileRows: int32(tileRows(k, c)), Group: int32(c.Query.Shape[1] / c.Key.Shape[1]), Op: opDecode,
+		WindowLeft: window(c), Group: int32(c.Query.Shape[1] / c.Key.Shape[1]), Op: opDecode,
 	}
 	p.GroupMul, p.GroupShift = divisor(p.Group)
 	p.PageMul, p.PageShift = divisor(p.PageSize)

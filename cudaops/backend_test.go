@@ -205,7 +205,7 @@ func TestHostTables(t *testing.T) {
 	copy(wide[400_000:], []int32{5, 4, 0})
 	c.BlockTables = onHost([]int{2, 400_000}, wide...)
 	var seen []int32
-	fakecuda.Body("decode_h64_bf16_kvbf16_sm90a", func(m *fakecuda.Memory, l *fakecuda.Launch) error {
+	fakecuda.Body("decode_h64_r8_bf16_kvbf16_sm90a", func(m *fakecuda.Memory, l *fakecuda.Launch) error {
 		p := fakecuda.As[decodeParams](l)
 		seen = append(seen, fakecuda.On[int32](m, uint64(p.SeqLens), 2)...)
 		for b := range 2 {
@@ -299,8 +299,8 @@ func TestScalars(t *testing.T) {
 	c.WindowLeft, c.MaxSeqLen = 5, 0
 	must(t, rt.Backend().Decode(c))
 	p = fakecuda.As[decodeParams](&fakecuda.Launches()[0])
-	if p.WindowLeft != 5 || p.MaxSeqLen != 48 || p.TileRows != 8 || p.Op != opDecode {
-		t.Errorf("window %d, longest %d, tile %d, op %d", p.WindowLeft, p.MaxSeqLen, p.TileRows, p.Op)
+	if p.WindowLeft != 5 || p.MaxSeqLen != 48 || p.Op != opDecode {
+		t.Errorf("window %d, longest %d, op %d", p.WindowLeft, p.MaxSeqLen, p.Op)
 	}
 	pre := &attn.PrefillCall{Scale: 1, MaxQLen: 1 << 32, MaxKVLen: 1<<31 + 2, Query: device(t, rt, attn.F16, 4, 2, 64), Out: device(t, rt, attn.F16, 4, 2, 64),
 		Key: device(t, rt, attn.F16, 8, 2, 64), Value: device(t, rt, attn.F16, 8, 2, 64), QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8),

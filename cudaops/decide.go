@@ -60,8 +60,19 @@ func (rt *Runtime) decidePlain(c attn.Call, k key, arg string) (*kernel, []error
 }
 
 func (rt *Runtime) decideDecode(c *attn.DecodeCall) (*kernel, []error) {
-	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2]}
-	if found := rt.choices.of(k); found != nil && slices.Contains(found.Outs, c.Out.DType) {
+	k := key{Op: c.Op(), A: c.Query.DType, B: c.Key.DType, Dim: c.Query.Shape[2], Rows: 8}
+	found := rt.choices.of(k)
+	_, l := c.Batch()
+	rows := l * (c.Query.Shape[1] / c.Key.Shape[1])
+	for found != nil && found.Tile < rows { // a tile that holds all rows of a KV head, or the largest
+		k.Rows *= 2
+		taller := rt.choices.of(k)
+		if taller == nil {
+			break
+		}
+		found = taller
+	}
+	if found != nil && slices.Contains(found.Outs, c.Out.DType) {
 		return found, nil
 	}
 	return nil, rt.reasons(c, k, ask{"query and kv_cache", k.dtypes(), ofDTypes}, ask{"head_dim", k.dims("/"), ofDims}, ask{"out_dtype", outName(c.Out.DType), ofOuts})

@@ -20,17 +20,17 @@ const (
 )
 
 type decodeParams struct {
-	Q, K, V, BlockTables, SeqLens, CumSeqLensQ                   driver.Addr
-	Mask, Sinks, BMM1ScaleAt, BMM2ScaleAt, Out, OutScale         driver.Addr
-	LSE, LSE2, Workspace, Counters, Fault                        driver.Addr
-	QToken, QHead, KPage, KHead, KToken, VPage                   int64
-	VHead, VToken, TableRow, Tokens, Pages                       int64
-	BMM1Scale, BMM2Scale, OutSFScale                             float32
-	OutSFStart, OutSFColumns, Batch, QHeads, KVHeads, QLen       int32
-	MaxQLen, PageSize, MaxPages, MaxSeqLen, WindowLeft, TileRows int32
-	MinUnits, QType, OutType, Group                              int32
-	GroupMul, GroupShift, PageMul, PageShift                     uint32
-	Op                                                           uint32
+	Q, K, V, BlockTables, SeqLens, CumSeqLensQ             driver.Addr
+	Mask, Sinks, BMM1ScaleAt, BMM2ScaleAt, Out, OutScale   driver.Addr
+	LSE, LSE2, Workspace, Counters, Fault                  driver.Addr
+	QToken, QHead, KPage, KHead, KToken, VPage             int64
+	VHead, VToken, TableRow, Tokens, Pages                 int64
+	BMM1Scale, BMM2Scale, OutSFScale                       float32
+	OutSFStart, OutSFColumns, Batch, QHeads, KVHeads, QLen int32
+	MaxQLen, PageSize, MaxPages, MaxSeqLen, WindowLeft     int32
+	MinUnits, QType, OutType, Group                        int32
+	GroupMul, GroupShift, PageMul, PageShift               uint32
+	Op                                                     uint32
 }
 
 type prefillParams struct {

@@ -18,7 +18,7 @@ func TestRecord(t *testing.T) {
 	rt := fake(t, fakecuda.Hopper)
 	c := decodeOf(t, rt)
 	var lens []int32
-	fakecuda.Body("decode_h64_bf16_kvbf16_sm90a", func(m *fakecuda.Memory, l *fakecuda.Launch) error {
+	fakecuda.Body("decode_h64_r8_bf16_kvbf16_sm90a", func(m *fakecuda.Memory, l *fakecuda.Launch) error {
 		lens = append(lens, fakecuda.On[int32](m, uint64(fakecuda.As[decodeParams](l).SeqLens), 2)...)
 		return nil
 	})

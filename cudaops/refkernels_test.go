@@ -106,8 +106,8 @@ func refDecode(k *kernel, v view, l *fakecuda.Launch) error {
 	}
 	c.LSE, c.LSE2 = v.packed(p.LSE, attn.F32, n, hq), v.packed(p.LSE2, attn.F32, n, hq)
 	// What the kernel may scribble on, it does: partial results, by the formula of params.h.
-	grid, tile := int(l.Grid[0]), int(p.TileRows)
-	scratch := v.m.Bytes(uint64(p.Workspace), 4*2*grid*tile*(k.Dim+2))
+	grid := int(l.Grid[0])
+	scratch := v.m.Bytes(uint64(p.Workspace), 4*2*grid*k.Tile*(k.Dim+2))
 	for i := range scratch {
 		scratch[i] = 0xff
 	}
@@ -115,8 +115,20 @@ func refDecode(k *kernel, v view, l *fakecuda.Launch) error {
 	if p.CumSeqLensQ != 0 {
 		rows = int(p.MaxQLen)
 	}
-	if tile > k.Tile || tile < min(k.Tile, rows*hq/int(p.KVHeads)) || tile&(tile-1) != 0 {
-		return fmt.Errorf("tile of %d rows for %d of %d", tile, rows*hq/int(p.KVHeads), k.Tile)
+	most := 32
+	if k.Dim > 128 {
+		most = 16
+	}
+	if rows *= hq / int(p.KVHeads); k.Tile < min(most, rows) || k.Tile > max(8, 2*rows-1) {
+		return fmt.Errorf("tiles of %d rows for %d", k.Tile, rows)
+	}
+	if p.Group != p.QHeads/p.KVHeads {
+		return fmt.Errorf("group %d of %d and %d heads", p.Group, p.QHeads, p.KVHeads)
+	}
+	for d, by := range map[int32][2]uint32{p.Group: {p.GroupMul, p.GroupShift}, p.PageSize: {p.PageMul, p.PageShift}} {
+		if mul, shift := divisor(d); by != [2]uint32{mul, shift} {
+			return fmt.Errorf("%d stand for a division by %d", by, d)
+		}
 	}
 	for i, word := range fakecuda.On[uint32](v.m, uint64(p.Counters), grid) {
 		if word != 0 {

@@ -1,6 +1,7 @@
 package cudaops
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -19,7 +20,7 @@ type kernel struct {
 	Target  string // of package kernels
 	Threads int    // a block
 	Shared  int    // bytes of dynamic shared memory
-	Tile    int    // decode and prefill: the most rows of one KV head that a block holds at a time; tiled: keys of a block
+	Tile    int    // decode and prefill: rows of one KV head that a block holds at a time; tiled: keys of a block
 	PerSM   int    // decode and prefill: blocks that run on a multiprocessor at once
 
 	Outs []attn.DType // decode and prefill: dtypes of the output, U8 for nvfp4
@@ -33,6 +34,7 @@ type key struct {
 	A, B    attn.DType // decode and prefill: of q and of K and V; else see the table
 	Dim     int        // head dim, of q and K where they differ from V's
 	DimV    int        // prefill: head dim of V
+	Rows    int        // decode: Tile
 	Size    int        // bytes of an element, where its type is of no account
 	Variant variant    // of several kernels for one purpose
 }
@@ -135,7 +137,13 @@ func rows(target string, shapes map[string][4]int) []*kernel {
 func attentionRows(target string, shapes map[string][4]int) (rs []*kernel) {
 	row := func(k key, shape, symbol string, outs ...attn.DType) {
 		if s, ok := shapes[shape+"_"+target]; ok {
-			rs = append(rs, &kernel{key: k, Threads: s[0], Shared: s[1], Tile: s[2], PerSM: s[3], Symbol: symbol, Outs: outs})
+			rs = append(rs, &kernel{key: k, Threads: s[0], Shared: s[1], Tile: cmp.Or(k.Rows, s[2]), PerSM: s[3], Symbol: symbol, Outs: outs})
+		}
+	}
+	decode := func(k key, shape, types string, outs ...attn.DType) {
+		most := shapes[shape+"_"+target][2]
+		for k.Rows = 8; k.Rows <= most; k.Rows *= 2 {
+			row(k, shape, fmt.Sprintf("decode_h%d_r%d_%s", k.Dim, k.Rows, types), outs...)
 		}
 	}
 	halves := []attn.DType{attn.BF16, attn.F16}
@@ -143,7 +151,7 @@ func attentionRows(target string, shapes map[string][4]int) (rs []*kernel) {
 		k := key{Op: "decode", B: attn.E4M3, Dim: d}
 		for _, dt := range halves {
 			n := names[dt]
-			row(key{Op: k.Op, A: dt, B: dt, Dim: d}, fmt.Sprintf("decode_%d", d), fmt.Sprintf("decode_h%d_%s_kv%s", d, n, n), dt)
+			decode(key{Op: k.Op, A: dt, B: dt, Dim: d}, fmt.Sprintf("decode_%d", d), fmt.Sprintf("%s_kv%s", n, n), dt)
 		}
 		// One kernel reads e4m3 caches for queries of three dtypes.
 		for _, dt := range append(halves, attn.E4M3) {
@@ -152,7 +160,7 @@ func attentionRows(target string, shapes map[string][4]int) (rs []*kernel) {
 				outs = []attn.DType{attn.E4M3, attn.F16, attn.BF16, attn.U8}
 			}
 			k.A = dt
-			row(k, fmt.Sprintf("decode_e4m3_%d", d), fmt.Sprintf("decode_h%d_kve4m3", d), outs...)
+			decode(k, fmt.Sprintf("decode_e4m3_%d", d), "kve4m3", outs...)
 		}
 	}
 	for _, d := range [][2]int{{64, 64}, {96, 96}, {128, 128}, {192, 192}, {256, 256}, {192, 128}} {
@@ -231,7 +239,7 @@ func (c *choices) slot(k *key) **kernel {
 
 // hash tells most keys apart: few ops have names of one length, dtypes and head dims alike.
 func (k *key) hash() uint64 {
-	n := uint64(len(k.Op)) | uint64(k.A)<<8 | uint64(k.B)<<16 | uint64(k.Variant)<<24 | uint64(k.Size)<<28 | uint64(k.Dim)<<32 | uint64(k.DimV)<<48
+	n := uint64(len(k.Op)) | uint64(k.A)<<8 | uint64(k.B)<<16 | uint64(k.Variant)<<24 | uint64(k.Size)<<28 | uint64(k.Dim)<<32 | uint64(k.Rows)<<42 | uint64(k.DimV)<<48
 	return spread(n) >> 32
 }
 

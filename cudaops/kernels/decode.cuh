@@ -773,7 +773,8 @@ struct Decode {
   }
 };
 
-template <class T, int D>
+// decode is a kernel: one for every height of a tile, so that each has its own registers and its code lies in a row.
+template <class T, int D, int TileRows>
 __device__ __forceinline__ void decode(const DecodeParams &p) {
   typedef DecodeShape<D, sizeof(T)> S;
   SHARED(smem);
@@ -783,13 +784,7 @@ __device__ __forceinline__ void decode(const DecodeParams &p) {
   // The table is small beside the cache, but its entries are on the way to the first key. Rows of 4,096 pages and 264 requests are enough
   // to be bound by the cache.
   if (blockIdx.x < p.batch && threadIdx.x * 32 < p.max_pages) prefetch_l2(p.block_tables + blockIdx.x * p.table_row + threadIdx.x * 32);
-  if (S::kMaxTiles == 4 && p.tile_rows == 32) {
-    if constexpr (S::kMaxTiles == 4) Decode<T, D, 4>(p, smem).run(keys);
-  } else if (p.tile_rows == 16) {
-    Decode<T, D, 2>(p, smem).run(keys);
-  } else {
-    Decode<T, D, 1>(p, smem).run(keys);
-  }
+  Decode<T, D, TileRows / 8>(p, smem).run(keys);
 }
 
 }  // namespace gaze

@@ -3,4 +3,6 @@
 typedef gaze::DecodeShape<128, 1> Shape;
 static_assert(LAUNCH_FACTS(DECODE_E4M3_128).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles, Shape::kBlocks), "launch.h");
 
-KERNEL(decode_h128_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128>(p); }
+KERNEL(decode_h128_r8_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128, 8>(p); }
+KERNEL(decode_h128_r16_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128, 16>(p); }
+KERNEL(decode_h128_r32_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128, 32>(p); }

@@ -40,7 +40,7 @@ inline __device__ __noinline__ void blame(const DecodeParams &p, int b) {
 // blame_page reports a page of request b.
 inline __device__ __noinline__ void blame_page(const DecodeParams &p, int b, int page) { report(p.fault, p.op, FAULT_PAGE, b, page, p.pages); }
 
-// load_request reads and judges request b, of `keys` keys. Unit: the tokens of a unit, TileRows: the rows of a tile (params.tile_rows).
+// load_request reads and judges request b, of `keys` keys. Unit: the tokens of a unit, TileRows: the rows of a tile.
 template <int Unit, int TileRows>
 __device__ __forceinline__ Request load_request(const DecodeParams &p, int b, int keys) {
   Request r;

@@ -3,7 +3,7 @@
 //
 // Every source NAME.cu is compiled for each target, with GAZE_TARGET defined as the target's name, unless its own name ends with one
 // (NAME_sm90a.cu), which is then its only target. A kernel takes one parameter, a struct of params.h by value, and its symbol ends
-// with the target: decode_h128_bf16_kvbf16_sm90a. Headers are *.h and *.cuh.
+// with the target: decode_h128_r8_bf16_kvbf16_sm90a. Headers are *.h and *.cuh.
 package kernels
 
 import (

@@ -2,7 +2,7 @@
 #ifndef GAZE_LAUNCH_H
 #define GAZE_LAUNCH_H
 
-// GAZE_{op}_{Dqk}[X{Dvo}]_{target}: threads, bytes of dynamic shared memory, rows of a tile (decode: the most; prefill_tma: keys of a block),
+// GAZE_{op}_{Dqk}[X{Dvo}]_{target}: threads, bytes of dynamic shared memory, rows of a tile (decode: of the kernel with the most; prefill_tma: keys of a block),
 // blocks a multiprocessor
 #define GAZE_DECODE_64_SM90A 128, 90032, 32, 2
 #define GAZE_DECODE_96_SM90A 128, 100272, 32, 2

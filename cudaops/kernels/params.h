@@ -46,11 +46,12 @@ enum FaultReason {
   FAULT_OFFSET_STATS = 16
 };
 
-// decode_h{D}_{q}_kv{kv}, or decode_h{D}_kve4m3 for every type of q and out beside an e4m3 cache: paged decode attention. Grid: any, best
-// as many blocks a multiprocessor as launch.h says, which also has the threads of a block and the bytes of dynamic shared memory.
+// decode_h{D}_r{rows}_{q}_kv{kv}, or decode_h{D}_r{rows}_kve4m3 for every type of q and out beside an e4m3 cache: paged decode attention.
+// Grid: any, best as many blocks a multiprocessor as launch.h says, which also has the threads of a block and the bytes of dynamic shared
+// memory.
 //
-// The rows that share a KV head, r = i·G + g for query row i and head g of the group, are cut into tiles of tile_rows.
-// workspace: 2·grid·tile_rows·(D+2) floats, any content. counters: grid words, 0 before the first launch, left 0.
+// The rows that share a KV head, r = i·G + g for query row i and head g of the group, are cut into tiles of 8, 16 or 32 (16 at most for D >
+// 128), one kernel for each: the best holds G·max L in the fewest rows, or is the largest. workspace: 2·grid·rows·(D+2) floats, any content. counters: grid words, 0 before the first launch, left 0.
 typedef struct {
   const void *q;                  // [T,Hq,D]
   const void *k;                  // [N,Hkv,P,D]
@@ -94,7 +95,6 @@ typedef struct {
   int32_t max_pages;       // columns of block_tables
   int32_t max_seq_len;     // bound of S_b
   int32_t window_left;     // -1: none
-  int32_t tile_rows;       // 8, 16 or 32 (16 at most for D > 128): the least that holds G·max L, or the largest
   int32_t min_units;       // spread work so thin that a block has this many units (16 tokens; 32 of e4m3 or D 64), not thinner; 0: the kernel's choice
   int32_t q_type;          // enum ElementType of q, where the cache is e4m3
   int32_t out_type;        // enum ElementType of out

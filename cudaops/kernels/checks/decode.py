@@ -127,7 +127,7 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         p.table_row, p.tokens, p.pages = cache.table_row, T, cache.pages
         p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = B, hq, hkv, L if qlens is None else maxL, maxL
         p.page_size, p.max_pages, p.max_seq_len = page, cache.max_pages, max_seq or cache.max_pages * page
-        p.window_left, p.tile_rows, p.min_units = window, rows, min_units
+        p.window_left, p.min_units = window, min_units
         set_divisors(p)
         if far_pages:  # the pages have ids so much higher, and the pool begins so much lower: nothing lies there
             table = cache.table.copy()
@@ -140,7 +140,7 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         bad = set()
         if break_it:
             bad = break_it(dict(run=run, p=p, table=cache.table, tdev=cache.tdev, lens=lens, sl=sl, cum=cum, cache=cache)) or set()
-        name = f"decode_h{d}_kve4m3_{target}" if kv is F8 else f"decode_h{d}_{dt.name}_kv{dt.name}_{target}"
+        name = f"decode_h{d}_r{rows}_" + (f"kve4m3_{target}" if kv is F8 else f"{dt.name}_kv{dt.name}_{target}")
         for _ in range(rounds):
             dev.launch(name, (grid,), threads, shared, p)
         c1r, c2r = float(np.float32(c1)), float(np.float32(c2))
@@ -409,10 +409,10 @@ def large_case(dev, rng, target, hq=256, hkv=2, d=128, batch=70000):
     p.q_token, p.q_head, p.k_page, p.k_head, p.k_token = 0, d, 2 * hkv * 16 * d, 16 * d, d
     p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hkv * 16 * d, 16 * d, d, 1, T, 1
     p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, T, hq, hkv, 1, 1
-    p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = 16, 1, 16, -1, most
+    p.page_size, p.max_pages, p.max_seq_len, p.window_left = 16, 1, 16, -1
     set_divisors(p)
     torch.cuda.synchronize()
-    dev.launch(f"decode_h{d}_bf16_kvbf16_{target}", (grid,), threads, shared, p)
+    dev.launch(f"decode_h{d}_r{most}_bf16_kvbf16_{target}", (grid,), threads, shared, p)
     torch.cuda.synchronize()
     qq, kk, vv = q[0].double().view(hkv, hq // hkv, d), kv[0, 0].double(), kv[0, 1].double()
     for n in range(17):

@@ -114,11 +114,11 @@ class DecodeBench:
         p.q_token, p.q_head, p.k_page, p.k_head, p.k_token = hq * d, d, 2 * hk * ps * d, ps * d, d
         p.v_page, p.v_head, p.v_token, p.table_row, p.tokens, p.pages = 2 * hk * ps * d, ps * d, d, pages, b * L, b * pages
         p.bmm1_scale, p.bmm2_scale, p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = 1 / math.sqrt(d), 1, b, hq, hk, L, L
-        p.page_size, p.max_pages, p.max_seq_len, p.window_left, p.tile_rows = ps, pages, n, w, rows
+        p.page_size, p.max_pages, p.max_seq_len, p.window_left = ps, pages, n, w
         set_divisors(p)
         if dt == "fp8":
             p.q_type = p.out_type = 2
-        self.symbol = f"decode_h{d}_kve4m3_{args.target}" if dt == "fp8" else f"decode_h{d}_bf16_kvbf16_{args.target}"
+        self.symbol = f"decode_h{d}_r{rows}_" + (f"kve4m3_{args.target}" if dt == "fp8" else f"bf16_kvbf16_{args.target}")
         self.run = launcher(dev, self.symbol, (grid,), threads, shared, p)
 
     def error(self):
