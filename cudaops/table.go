@@ -1,7 +1,6 @@
 package cudaops
 
 import (
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -137,13 +136,12 @@ func rows(target string, shapes map[string][4]int) []*kernel {
 func attentionRows(target string, shapes map[string][4]int) (rs []*kernel) {
 	row := func(k key, shape, symbol string, outs ...attn.DType) {
 		if s, ok := shapes[shape+"_"+target]; ok {
-			rs = append(rs, &kernel{key: k, Threads: s[0], Shared: s[1], Tile: cmp.Or(k.Rows, s[2]), PerSM: s[3], Symbol: symbol, Outs: outs})
+			rs = append(rs, &kernel{key: k, Threads: s[0], Shared: s[1], Tile: s[2], PerSM: s[3], Symbol: symbol, Outs: outs})
 		}
 	}
 	decode := func(k key, shape, types string, outs ...attn.DType) {
-		most := shapes[shape+"_"+target][2]
-		for k.Rows = 8; k.Rows <= most; k.Rows *= 2 {
-			row(k, shape, fmt.Sprintf("decode_h%d_r%d_%s", k.Dim, k.Rows, types), outs...)
+		for _, k.Rows = range []int{8, 16, 32} {
+			row(k, fmt.Sprintf("%s_r%d", shape, k.Rows), fmt.Sprintf("decode_h%d_r%d_%s", k.Dim, k.Rows, types), outs...)
 		}
 	}
 	halves := []attn.DType{attn.BF16, attn.F16}

@@ -14,41 +14,40 @@
 
 namespace gaze {
 
-// DecodeShape fixes the sizes for one head dim and cache elements of Size bytes.
-template <int D, int Size>
+// DecodeShape fixes the sizes for one head dim, cache elements of Size bytes, and tiles of 8·Tiles rows.
+template <int D, int Size, int Tiles>
 struct DecodeShape {
   static constexpr int kUnit = Size == 1 || D == 64 ? 32 : 16;  // tokens: 8 KB of K and V, or 4 where rows are shortest
   static constexpr int kWarps = GAZE_SM90 || D <= 128 ? 4 : 2;
   static constexpr int kStages = D == 64 ? (Size == 1 ? 4 : 2) : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
   // Two blocks a multiprocessor: while the warps of one meet at the end of a segment, those of the other go on.
   static constexpr int kBlocks = GAZE_SM90 && D <= 128 ? 2 : 1;
-  static constexpr int kMaxTiles = D <= 128 ? 4 : 2;  // of 8 rows
-  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kThreads = 32 * kWarps, kRows = 8 * Tiles;
   static constexpr int kUnitBytes = 2 * kUnit * Rows<D, Size>::kBytes;  // K, then V
   // O^T is added up in slices of this many dims, so that warps · rows · slice fits; halves of it have whole blocks of 16.
-  static constexpr int slice(int tiles) {
-    int d = 512 / (tiles * kWarps) / 32 * 32;
+  static constexpr int slice() {
+    int d = 512 / (Tiles * kWarps) / 32 * 32;
     d = d > D ? D : d;
     while (D % d) d -= 32;
     return d;
   }
-  static constexpr int sum_floats(int tiles) { return kWarps * 8 * tiles * (slice(tiles) + 4); }
-  static constexpr int most(int a, int b) { return a > b ? a : b; }
 
   static constexpr int kRing = 0;
   static constexpr int kQuery = kRing + kWarps * kStages * kUnitBytes;
-  static constexpr int kScales = kQuery + 8 * kMaxTiles * Rows<D>::kBytes;
-  static constexpr int kSum = kScales + (Size == 1 ? 8 * kMaxTiles * 8 : 0);
-  static constexpr int kStats = kSum + 4 * most(most(sum_floats(1), sum_floats(2)), kMaxTiles == 4 ? sum_floats(4) : 0);
-  static constexpr int kPlan = kStats + kWarps * 8 * kMaxTiles * 8;
+  static constexpr int kScales = kQuery + kRows * Rows<D>::kBytes;
+  static constexpr int kSum = kScales + (Size == 1 ? kRows * 8 : 0);
+  static constexpr int kStats = kSum + 4 * kWarps * kRows * (slice() + 4);
+  static constexpr int kPlan = kStats + kWarps * kRows * 8;
   static constexpr int kCursors = kPlan + (int)sizeof(PlanShared);
   static constexpr int kBytes = kCursors + (kWarps + 3) * (int)sizeof(Cursor) + 16;
+
+  static constexpr bool is(LaunchFacts f) { return f.are(kThreads, kBytes, kRows, kBlocks); }
 };
 
 template <class T, int D, int Tiles>
 struct Decode {
   static constexpr bool kWiden = sizeof(T) == 1;
-  typedef DecodeShape<D, sizeof(T)> S;
+  typedef DecodeShape<D, sizeof(T), Tiles> S;
   typedef Rows<D, sizeof(T)> R;
   typedef std::conditional_t<kWiden, f16, T> M;  // what products are made of
   typedef QueryTile<T, D, 8 * Tiles, S::kThreads> Query;
@@ -58,7 +57,7 @@ struct Decode {
   static constexpr int kRows = 8 * Tiles;
   static constexpr int kSteps = D / 16;  // of k in S^T, of m in O^T
   static constexpr bool kQueryInRegisters = Tiles * D <= 256;
-  static constexpr int kSlice = S::slice(Tiles), kPitch = kSlice + 4;
+  static constexpr int kSlice = S::slice(), kPitch = kSlice + 4;
   static constexpr int kPartial = kRows * (D + 2);  // floats of a partial result: O [rows][D], then (m, l) of each row
 
   const DecodeParams &p;
@@ -653,7 +652,7 @@ struct Decode {
   // merge adds up the parts of a segment's blocks, in their order: the first of each block, but of the first block maybe the second. A
   // thread has four dims of each of kVecs pieces of a row, so that one batch of loads serves 8 rows of 128 dims.
   __device__ __forceinline__ void merge(const Cursor &c) const {
-    constexpr int kBatch = Tiles == 1 && D > 64 ? 16 : 8, kVecs = D > 64 ? 2 : 1, kPart = D / kVecs;
+    constexpr int kBatch = Tiles == 1 && (D == 96 || D == 128) ? 16 : 8, kVecs = D > 64 ? 2 : 1, kPart = D / kVecs;
     const int all = valid * (kPart / 4);
 #pragma unroll 1
     for (int e0 = 0; e0 < all; e0 += S::kThreads) {
@@ -776,7 +775,6 @@ struct Decode {
 // decode is a kernel: one for every height of a tile, so that each has its own registers and its code lies in a row.
 template <class T, int D, int TileRows>
 __device__ __forceinline__ void decode(const DecodeParams &p) {
-  typedef DecodeShape<D, sizeof(T)> S;
   SHARED(smem);
   grid_wait();
   grid_launch_next();
@@ -788,3 +786,14 @@ __device__ __forceinline__ void decode(const DecodeParams &p) {
 }
 
 }  // namespace gaze
+
+// The kernels of one head dim and height of a tile: for caches of q's type, and for e4m3 caches.
+#define DECODE_KERNEL(name, T, D, rows, shape)                                                                                     \
+  static_assert(gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>::is(LAUNCH_FACTS(shape)), "launch.h");                              \
+  KERNEL(name, DecodeParams, (gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>::kThreads), (gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>::kBlocks)) { \
+    gaze::decode<gaze::T, D, rows>(p);                                                                                             \
+  }
+#define DECODE_KERNELS(D, rows)                                                             \
+  DECODE_KERNEL(decode_h##D##_r##rows##_bf16_kvbf16, bf16, D, rows, DECODE_##D##_R##rows)   \
+  DECODE_KERNEL(decode_h##D##_r##rows##_f16_kvf16, f16, D, rows, DECODE_##D##_R##rows)
+#define DECODE_KERNELS_E4M3(D, rows) DECODE_KERNEL(decode_h##D##_r##rows##_kve4m3, e4m3, D, rows, DECODE_E4M3_##D##_R##rows)

@@ -1,8 +1,5 @@
 #include "decode.cuh"
 
-typedef gaze::DecodeShape<128, 1> Shape;
-static_assert(LAUNCH_FACTS(DECODE_E4M3_128).are(Shape::kThreads, Shape::kBytes, 8 * Shape::kMaxTiles, Shape::kBlocks), "launch.h");
-
-KERNEL(decode_h128_r8_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128, 8>(p); }
-KERNEL(decode_h128_r16_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128, 16>(p); }
-KERNEL(decode_h128_r32_kve4m3, DecodeParams, Shape::kThreads, Shape::kBlocks) { gaze::decode<gaze::e4m3, 128, 32>(p); }
+DECODE_KERNELS_E4M3(128, 8)
+DECODE_KERNELS_E4M3(128, 16)
+DECODE_KERNELS_E4M3(128, 32)

@@ -4,7 +4,7 @@ import numpy as np
 
 from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3
 from .buffers import Failure, Run, compare
-from .device import P, launch_facts, set_divisors
+from .device import P, decode_facts, set_divisors
 from .numbers import BF16, E4M3, F16, F32, F8, HALVES, KIND, LOG2E, e4m3_encode
 
 TYPES = {"f16": 1, "bf16": 2, "e4m3": 3, "nvfp4": 4}  # enum ElementType
@@ -79,11 +79,9 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         for t in range(T):
             for h in range(hq):
                 qbuf[t * ts + h * hs : t * ts + h * hs + d] = dt.encode(q[t, h])
-        threads, shared, most, _ = launch_facts("DECODE_E4M3" if kv is F8 else "DECODE", d, target)
         maxL = max(ql, default=1) if qlens is not None else L
         maxL = max_q or max(maxL, 1)
-        rows = next((r for r in (8, 16, 32) if r >= min(G * maxL, most)), most)
-        rows = min(rows, most)
+        threads, shared, rows, _ = decode_facts(d, kv is F8, G * maxL, target)
         grid = grid or dev.sms
         p = P["DecodeParams"]()
         p.q_type, p.out_type = TYPES[dt.name] if kv is F8 else 0, TYPES[out] if out else 0
@@ -395,7 +393,7 @@ def large_case(dev, rng, target, hq=256, hkv=2, d=128, batch=70000):
     column, and q is one row with a stride of 0. On a GPU only."""
     import torch
     T = batch
-    threads, shared, most, per_sm = launch_facts("DECODE", d, target)
+    threads, shared, most, per_sm = decode_facts(d, False, 32, target)
     grid = per_sm * dev.sms
     new = lambda *s, dtype=torch.bfloat16: torch.randn(*s, device="cuda", generator=gen).to(dtype)
     gen = torch.Generator("cuda").manual_seed(int(rng.integers(1 << 30)))

@@ -42,6 +42,16 @@ def set_divisors(p):
     p.page_mul, p.page_shift = divide_by(p.page_size)
 
 
+def decode_facts(d, e4m3, rows, target):
+    """Those of the decode kernel with the lowest tile that holds so many rows, or the highest."""
+    for r in 8, 16, 32:
+        found = launch_facts("DECODE_E4M3" if e4m3 else "DECODE", f"{d}_R{r}", target)
+        facts = found or facts
+        if not found or r >= rows:
+            return facts
+    return facts
+
+
 class Emu:
     """Buffers end at an unmapped page, and begin after one."""
 

@@ -2,7 +2,7 @@
 import json, math
 import numpy as np
 
-from .device import P, launch_facts, set_divisors
+from .device import P, decode_facts, launch_facts, set_divisors
 from .layer import turns_of
 from .numbers import BF16
 from .prefill import TYPES, tma_maps
@@ -103,8 +103,7 @@ class DecodeBench:
         self.out = torch.full_like(self.q, float("nan"))
         size = self.kv.element_size()
         self.nbytes = 2 * int((self.lens.clamp(max=w + 1) if w >= 0 else self.lens).sum()) * hk * d * size + 2 * self.q.numel() * 2
-        threads, shared, most, per_sm = launch_facts("DECODE_E4M3" if dt == "fp8" else "DECODE", d, args.target)
-        rows = next((r for r in (8, 16, 32) if r >= min(hq // hk * L, most)), most)
+        threads, shared, rows, per_sm = decode_facts(d, dt == "fp8", hq // hk * L, args.target)
         grid = (args.blocks or per_sm) * dev.sms
         self.ws, self.counters, self.fault = torch.full((2 * grid * rows * (d + 2),), float("nan"), device="cuda"), words(grid), words(8)
         self.device_lens = self.lens.cuda()
