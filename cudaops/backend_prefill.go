@@ -110,5 +110,5 @@ func (rt *Runtime) tile(k *kernel, c *attn.PrefillCall, p *prefillParams) error 
 			d.Strides = [3]uint64{size * uint64(t.Stride[0]), size * uint64(t.Stride[1]), size * uint64(t.Stride[0])}
 		}
 	}
-	return driver.Encode(&p.KMap, &p.VMap, &rt.frame.tiled)
+	return rt.ctx.Encode(&p.KMap, &p.VMap, &rt.frame.tiled)
 }

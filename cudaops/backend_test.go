@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -391,4 +392,28 @@ func TestTiles(t *testing.T) {
 		}
 		must(t, rt.Close())
 	}
+}
+
+// TestThreads: every op works on a thread that no context was current on before, and on one where another GPU's was.
+func TestThreads(t *testing.T) {
+	a := fake(t, fakecuda.Hopper)
+	b, err := Open(1)
+	must(t, err)
+	calls := func(rt *Runtime) []attn.Call {
+		kv := func() attn.Tensor { return device(t, rt, attn.F16, 2, 2, 16, 64) }
+		return []attn.Call{decodeOf(t, rt), &attn.PrefillCall{Scale: 1, MaxQLen: 4, MaxKVLen: 8, Query: device(t, rt, attn.F16, 4, 2, 64), Out: device(t, rt, attn.F16, 4, 2, 64),
+			Key: kv(), Value: kv(), BlockTables: int32s(t, rt, []int{1, 2}, 0, 1), QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8)}}
+	}
+	of := [][]attn.Call{calls(a), calls(b)}
+	for i := range of[0] {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			done <- errors.Join(of[0][i].Run(a.Backend()), of[1][i].Run(b.Backend()))
+		}()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", of[0][i].Op(), err)
+		}
+	}
+	must(t, b.Close())
 }

@@ -63,7 +63,8 @@ static CUresult encode(uint64_t *map, const gaze_tiled *t) {
 	return r;
 }
 
-CUresult gaze_encode(uint64_t *first, uint64_t *second, const gaze_tiled t[2]) {
-	CUresult r = encode(first, &t[0]);
+CUresult gaze_encode(uintptr_t ctx, uint64_t *first, uint64_t *second, const gaze_tiled t[2]) {
+	CUresult r = enter((CUcontext)ctx);
+	if (r == CUDA_SUCCESS) r = encode(first, &t[0]);
 	return r == CUDA_SUCCESS ? encode(second, &t[1]) : r;
 }

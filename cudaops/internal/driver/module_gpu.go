@@ -120,10 +120,11 @@ func run(c *Context, f *Function, l *Launch, p unsafe.Pointer) error {
 
 func number(handle unsafe.Pointer) C.uintptr_t { return C.uintptr_t(uintptr(handle)) }
 
-// Encode makes two maps in one crossing into C.
-func Encode(first, second *Map, t *[2]Tiled) error {
+// Encode makes two maps in one crossing into C. The driver wants a current context for it, though it says nothing of one: without, or with
+// one that is gone, it answers CUDA_ERROR_INVALID_CONTEXT.
+func (c *Context) Encode(first, second *Map, t *[2]Tiled) error {
 	return check("cuTensorMapEncodeTiled",
-		C.gaze_encode((*C.uint64_t)(&first[0]), (*C.uint64_t)(&second[0]), (*C.gaze_tiled)(unsafe.Pointer(t))))
+		C.gaze_encode(number(unsafe.Pointer(c.c)), (*C.uint64_t)(&first[0]), (*C.uint64_t)(&second[0]), (*C.gaze_tiled)(unsafe.Pointer(t))))
 }
 
 // What crosses into C by address is laid out as C has it.

@@ -64,7 +64,9 @@ func (c *Context) Replay(g *Graph) error                { return unbuilt("cuGrap
 func (c *Context) Discard(g *Graph) error               { return unbuilt("cuGraphExecDestroy") }
 
 // Encode makes two maps.
-func Encode(first, second *Map, t *[2]Tiled) error { return unbuilt("cuTensorMapEncodeTiled") }
+func (c *Context) Encode(first, second *Map, t *[2]Tiled) error {
+	return unbuilt("cuTensorMapEncodeTiled")
+}
 
 // Run launches f with one argument, the struct at p, by value.
 func Run[P any](c *Context, f *Function, l *Launch, p *P) error { return unbuilt("cuLaunchKernelEx") }

@@ -177,7 +177,7 @@ func MapOf(m [16]uint64) (Tiled, bool) {
 //export fakeTensorMapEncodeTiled
 func fakeTensorMapEncodeTiled(m *C.CUtensorMap, kind C.CUtensorMapDataType, rank C.cuuint32_t, address unsafe.Pointer, dims, strides *C.cuuint64_t,
 	box, each *C.cuuint32_t, interleave C.CUtensorMapInterleave, swizzle C.CUtensorMapSwizzle, l2 C.CUtensorMapL2promotion, fill C.CUtensorMapFloatOOBfill) C.CUresult {
-	return call("cuTensorMapEncodeTiled", func() int {
+	return within("cuTensorMapEncodeTiled", func(*device) int {
 		d, s := unsafe.Slice((*uint64)(dims), 4), unsafe.Slice((*uint64)(strides), 3)
 		b, e := unsafe.Slice((*uint32)(box), 4), unsafe.Slice((*uint32)(each), 4)
 		bf16 := uint64(0)
