@@ -151,3 +151,26 @@ func TestKernelsWait(t *testing.T) {
 		t.Error("no kernel for sm_90a")
 	}
 }
+
+// TestEmulator: a host compiler, where there is one, takes every kernel with the headers of emu/, which try them without a GPU.
+func TestEmulator(t *testing.T) {
+	c := need(t)
+	gxx, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip(err)
+	}
+	sources, err := filepath.Glob("../*.cu")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no kernels: %v", err)
+	}
+	for _, source := range sources {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.Command(gxx, "-std=c++17", "-fsyntax-only", "-w", "-fno-strict-aliasing", "-I", filepath.Join(filepath.Dir(c.path), "..", "include"), "-include", "../emu/emu.h",
+				"-DGAZE_TARGET=sm90a", "-DGAZE_EMU_SM90", "-x", "c++", source).CombinedOutput()
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <memory>
 #include <vector>
 #include <deque>
 
