@@ -125,7 +125,7 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         p.table_row, p.tokens, p.pages = cache.table_row, T, cache.pages
         p.batch, p.q_heads, p.kv_heads, p.q_len, p.max_q_len = B, hq, hkv, L if qlens is None else maxL, maxL
         p.page_size, p.max_pages, p.max_seq_len = page, cache.max_pages, max_seq or cache.max_pages * page
-        p.window_left, p.min_units = window, min_units
+        p.window_left, p.min_units, p.op = window, min_units, 77
         set_divisors(p)
         if far_pages:  # the pages have ids so much higher, and the pool begins so much lower: nothing lies there
             table = cache.table.copy()
@@ -178,6 +178,8 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         found = (reason, *rest)
         if expect is not None and all(found[: len(e)] != e for e in (expect if isinstance(expect, set) else {expect})):
             raise Failure(f"fault {found}, want reason and request, and maybe what was got and wanted: {expect}")
+        if reason and run.fault.get()[4:8].view(np.uint32)[0] != p.op:
+            raise Failure("the fault names another op")
         for b in run.buffers:
             b.get()
         return e
