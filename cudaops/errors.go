@@ -29,6 +29,7 @@ type CallError struct {
 	Err     error    // the driver's
 }
 
+// Error says all of it in one line.
 func (e *CallError) Error() string {
 	s := fmt.Sprintf("gaze: %s: %v: %v", e.Op, e.Kind, e.Err)
 	if e.Launch != "" {

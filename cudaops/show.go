@@ -32,9 +32,9 @@ type KernelInfo struct {
 	MinSM   int      `json:"min_sm"`           // compute capability, major·10 + minor
 	MaxSM   int      `json:"max_sm,omitempty"` // 0: every later one
 	Symbol  string   `json:"symbol"`
-	Threads int      `json:"threads"`
-	Shared  int      `json:"shared_bytes,omitempty"`
-	Tile    int      `json:"tile_rows,omitempty"`
+	Threads int      `json:"threads"`                // of a block
+	Shared  int      `json:"shared_bytes,omitempty"` // dynamic, of a block
+	Tile    int      `json:"tile_rows,omitempty"`    // attention: rows that a block holds at a time; prefill by tensor copies: keys
 }
 
 // Describe gathers the devices, if any, and the embedded kernels.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// SupportTable writes the same in short, as a Markdown table: ops, dtypes of their first operand, with those of the cache, the weights or
+// SupportTable writes in short what [ShowConfig] does of the kernels, as a Markdown table: ops, dtypes of their first operand, with those of the cache, the weights or
 // the output where kernels differ in them, and head dims. It is README's.
 func SupportTable(w io.Writer) error {
 	c, err := Describe()

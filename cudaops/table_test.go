@@ -19,7 +19,12 @@ var paramsOf = map[string]any{
 	opMatMul: matMulParams{}, opBinary: binaryParams{}, opCopy: copyParams{}, opFill: fillParams{},
 }
 
-func paramBytes(op string) int { return int(reflect.TypeOf(paramsOf[op]).Size()) }
+func paramBytes(op string) int {
+	if paramsOf[op] == nil {
+		panic("paramsOf has no " + op)
+	}
+	return int(reflect.TypeOf(paramsOf[op]).Size())
+}
 
 // TestTable: every row's kernel is embedded and takes the struct that its op fills; every embedded kernel has a row.
 func TestTable(t *testing.T) {

@@ -43,12 +43,13 @@ type Request struct {
 }
 
 // DecodeBatch makes the tensors of steps with one token for each of up to so many requests, of up to maxSeqLen tokens each: row b
-// is request b's, T = B.
+// is request b's, T = B. Sizes below 1 or beyond int32 are ErrArgument, tensors of more than 4 GiB ErrOutOfMemory.
 func (c *KVCache) DecodeBatch(requests, maxSeqLen int) (*Batch, error) {
 	return c.newBatch(requests, requests, maxSeqLen, false)
 }
 
 // PrefillBatch makes the tensors of steps with up to so many rows, in which up to so many requests lie one after the other.
+// Errors are those of [KVCache.DecodeBatch].
 func (c *KVCache) PrefillBatch(requests, rows, maxSeqLen int) (*Batch, error) {
 	return c.newBatch(requests, rows, maxSeqLen, true)
 }

@@ -277,7 +277,7 @@ func (c *KVCache) copyPage(dst, src int32) error {
 	return nil
 }
 
-// Truncate takes back all but the first n tokens' slots.
+// Truncate takes back all but the first n tokens' slots; n beyond the sequence's length, or below 0, is ErrArgument.
 func (c *KVCache) Truncate(s *Sequence, n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +311,8 @@ func (c *KVCache) Free(s *Sequence) error {
 	return nil
 }
 
-// Fork makes a sequence of the first n tokens of s, which share their pages until one of the two writes into a part-filled one.
+// Fork makes a sequence of the first n tokens of s, which share their pages until one of the two writes into a part-filled one; n beyond
+// the length of s, or below 0, is ErrArgument.
 func (c *KVCache) Fork(s *Sequence, n int) (*Sequence, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 //	positions    [T] int32: the position of each row in its request; -1 skips the row
 //	requests     [T] int32: the request of each row
 //
-// A Float8E4M3 cache stores x/scale, saturated ([WithKVScales]). Positions and requests are checked before anything is written.
+// A Float8E4M3 cache stores x/scale, saturated ([WithKVScales]). Positions and requests are checked before anything is written
+// (on a GPU under [WithValueChecks]; else a wrong row is skipped and the next call that waits tells).
 // [WithRoPE] turns keys on the way, and with [WithRotatedQuery] queries too.
 func AppendKV(kv KV[*gorgonia.Node], k, v, blockTables, positions, requests *gorgonia.Node, opts ...Option) (KV[*gorgonia.Node], error) {
 	type C = attn.AppendCall
@@ -133,7 +134,7 @@ func RotatedQuery(after KV[*gorgonia.Node]) (*gorgonia.Node, error) {
 	return nil, attn.Errorf(ErrArgument, "rotated_query", "kv_cache", "what AppendKV returned WithRotatedQuery", "another cache")
 }
 
-// AppendArgs holds the tensors of a direct call of [Append]. Positions with Requests, or CumSeqLens with StartPositions. Factors, Query and
+// AppendArgs holds the tensors of a direct call of [Append], shaped as for [AppendKV] and [AppendKVRanges]. Positions with Requests, or CumSeqLens with StartPositions. Factors, Query and
 // QueryOut go with [WithRoPE]; QueryOut is required with Query and may be it.
 type AppendArgs struct {
 	KV                         KV[*tensor.Dense]

@@ -31,7 +31,8 @@ const (
 // over the visible keys; the default bmm1_scale is 1, so pass 1/sqrt(D). With q_len_per_req above 1 the rows of a request are
 // its last positions, causal unless [WithMask] says otherwise. A row that sees no key is 0. [LSE] names the log-sum-exp.
 //
-// Wrong shapes and dtypes are refused here; lengths and table entries when it runs, before anything is written.
+// Wrong shapes and dtypes are refused here; lengths and table entries when it runs, before anything is written; on a GPU under
+// [WithValueChecks], without which a wrong request's rows become 0 and the next call that waits tells.
 func BatchDecode(q *gorgonia.Node, kv KV[*gorgonia.Node], blockTables, seqLens *gorgonia.Node, maxSeqLen int, opts ...Option) (*gorgonia.Node, error) {
 	s, err := settle("decode", opts)
 	if err != nil {

@@ -28,7 +28,7 @@ func Linear(x, w *gorgonia.Node, opts ...Option) (*gorgonia.Node, error) {
 	return b.build()
 }
 
-// LinearArgs holds the tensors of a direct call of [Project].
+// LinearArgs holds the tensors of a direct call of [Project], shaped as for [Linear].
 type LinearArgs struct {
 	X, Weight *tensor.Dense
 	Bias      *tensor.Dense // optional

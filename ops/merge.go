@@ -7,7 +7,8 @@ import (
 	"github.com/gaze-ml/gaze/internal/attn"
 )
 
-// MergeLSE joins attention over two disjoint sets of keys: outA and outB [T,H,D] with natural lseA and lseB [T,H] float32.
+// MergeLSE joins attention over two disjoint sets of keys: outA and outB [T,H,D], float32, Float16 or BFloat16, with
+// natural lseA and lseB [T,H] float32.
 //
 //	lse = ln(exp(lseA) + exp(lseB)),  out = outA·exp(lseA-lse) + outB·exp(lseB-lse)
 //

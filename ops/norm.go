@@ -8,14 +8,15 @@ import (
 )
 
 // RMSNorm is x / sqrt(mean(x²) + eps) · weight over the last dimension of x [T,H], float32, Float16 or BFloat16; weight [H] in
-// x's dtype or float32. Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+// x's dtype or float32; eps above 0. Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 func RMSNorm(x, weight *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	b := rmsNorm(x, weight, eps)
 	b.output("out", nil, func(c *attn.RMSNormCall) *attn.Tensor { return &c.Out })
 	return b.build()
 }
 
-// AddRMSNorm adds before it normalises: sum = x + residual, normed = RMSNorm(sum), all [T,H]. One pass instead of two.
+// AddRMSNorm adds before it normalises: sum = x + residual, normed = RMSNorm(sum), all [T,H] of one dtype, as for [RMSNorm]. One pass instead
+// of two.
 func AddRMSNorm(x, residual, weight *gorgonia.Node, eps float64) (normed, sum *gorgonia.Node, err error) {
 	b := rmsNorm(x, weight, eps)
 	b.need(residual, field("residual", func(c *attn.RMSNormCall) *attn.Tensor { return &c.Residual }))
@@ -37,7 +38,7 @@ func rmsNorm(x, weight *gorgonia.Node, eps float64) *builder[attn.RMSNormCall, *
 	return &b
 }
 
-// RMSNormArgs holds the tensors of a direct call of [RMSNormalize].
+// RMSNormArgs holds the tensors of a direct call of [RMSNormalize], shaped as for [RMSNorm] and [AddRMSNorm].
 type RMSNormArgs struct {
 	X, Weight *tensor.Dense
 	Residual  *tensor.Dense // optional

@@ -91,7 +91,7 @@ func WithBMM1Scale(x float64) Option {
 	return scalar("bmm1_scale", onDecode, func(s *settings) { s.decode.BMM1Scale = x })
 }
 
-// WithBMM1ScaleNode is bmm1_scale as one float32 in a tensor, read at run time.
+// WithBMM1ScaleNode is bmm1_scale as a tensor, [1] float32, read at run time.
 func WithBMM1ScaleNode(n *gorgonia.Node) Option {
 	return node("bmm1_scale", n, onDecode, func(s *settings) **gorgonia.Node { return &s.bmm1 })
 }
@@ -101,7 +101,7 @@ func WithBMM2Scale(x float64) Option {
 	return scalar("bmm2_scale", onDecode, func(s *settings) { s.decode.BMM2Scale = x })
 }
 
-// WithBMM2ScaleNode is bmm2_scale as one float32 in a tensor, read at run time.
+// WithBMM2ScaleNode is bmm2_scale as a tensor, [1] float32, read at run time.
 func WithBMM2ScaleNode(n *gorgonia.Node) Option {
 	return node("bmm2_scale", n, onDecode, func(s *settings) **gorgonia.Node { return &s.bmm2 })
 }

@@ -28,7 +28,7 @@ func WithPairing(p Pairing) Option {
 	return scalar("pairing", onRoPE, func(s *settings) { s.rope.Pairing = p })
 }
 
-// WithRoPEScaling stretches the wavelengths.
+// WithRoPEScaling stretches the wavelengths, linearly or as Llama 3 does: see [RoPEScaling]. None by default.
 func WithRoPEScaling(sc RoPEScaling) Option {
 	return scalar("scaling", onRoPE, func(s *settings) { s.rope.Scaling = sc })
 }
@@ -47,8 +47,9 @@ func WithRoPEFactors(n *gorgonia.Node) Option {
 	return node("factors", n, onRoPE, func(s *settings) **gorgonia.Node { return &s.factors })
 }
 
-// RoPE rotates the pairs of every head of x [T,H,D], float32, Float16 or BFloat16, by positions[t]·base^(-2i/R); positions [T]
-// int32, where -1 leaves the row as it is. Su et al., "RoFormer", 2021.
+// RoPE rotates the pairs of every head of x [T,H,D], float32, Float16 or BFloat16, by positions[t]·base^(-2i/R), R = D or
+// [WithRotaryDim]'s; positions [T] int32, where -1 leaves the row as it is and less is an error, found as for [BatchDecode]. Su et al.,
+// "RoFormer", 2021.
 func RoPE(x, positions *gorgonia.Node, base float64, opts ...Option) (*gorgonia.Node, error) {
 	type C = attn.RoPECall
 	s, err := settle("rope", opts)
@@ -65,7 +66,7 @@ func RoPE(x, positions *gorgonia.Node, base float64, opts ...Option) (*gorgonia.
 	return b.build()
 }
 
-// RoPEArgs holds the tensors of a direct call of [Rotate].
+// RoPEArgs holds the tensors of a direct call of [Rotate], shaped as for [RoPE].
 type RoPEArgs struct {
 	X, Positions *tensor.Dense
 	Factors      *tensor.Dense // optional

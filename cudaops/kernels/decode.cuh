@@ -17,7 +17,7 @@ namespace gaze {
 // DecodeShape fixes the sizes for one head dim, cache elements of Size bytes, and tiles of 8·Tiles rows.
 template <int D, int Size, int Tiles>
 struct DecodeShape {
-  static constexpr int kUnit = Size == 1 || D == 64 ? 32 : 16;  // tokens: 8 KB of K and V, or 4 where rows are shortest
+  static constexpr int kUnit = Size == 1 || D == 64 ? 32 : 16;  // tokens: 6 to 16 KB of K and V
   static constexpr int kWarps = GAZE_SM90 || D <= 128 ? 4 : 2;
   static constexpr int kStages = D == 64 ? (Size == 1 ? 4 : 2) : D == 96 ? 3 : D == 128 ? 2 : GAZE_SM90 ? (D == 192 ? 4 : 3) : (D == 192 ? 3 : 2);
   // Two blocks a multiprocessor: while the warps of one meet at the end of a segment, those of the other go on.
@@ -26,6 +26,7 @@ struct DecodeShape {
   static constexpr int kUnitBytes = 2 * kUnit * Rows<D, Size>::kBytes;  // K, then V
   // O^T is added up in slices of this many dims, so that warps · rows · slice fits; halves of it have whole blocks of 16.
   static constexpr int slice() {
+    static_assert(D % 32 == 0, "");
     int d = 512 / (Tiles * kWarps) / 32 * 32;
     d = d > D ? D : d;
     while (D % d) d -= 32;

@@ -44,7 +44,7 @@ struct alignas(sizeof(P) % 64 == 0 ? 64 : 8) Aligned : P {};
 #define STATIC_SHARED(name, bytes) uint8_t *name = (emu::shared_bytes = bytes, emu::shared)
 #endif
 
-// LAUNCH_FACTS(DECODE_128) is this target's line of launch.h.
+// LAUNCH_FACTS(DECODE_128_R8) is this target's line of launch.h.
 #define LAUNCH_FACTS_(name) gaze::LaunchFacts{name}
 #if GAZE_SM90
 #define LAUNCH_FACTS(name) LAUNCH_FACTS_(GAZE_##name##_SM90A)

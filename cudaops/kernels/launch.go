@@ -12,7 +12,7 @@ var launchHeader string
 
 var launchLine = regexp.MustCompile(`(?m)^#define GAZE_([A-Z0-9_]+) +(\d+) *, *(\d+) *, *(\d+) *, *(\d+) *$`)
 
-// LaunchShapes are the numbers of launch.h that the host must know, by lower-case name without GAZE_, say "decode_128_sm90a":
+// LaunchShapes are the numbers of launch.h that the host must know, by lower-case name without GAZE_, say "decode_128_r8_sm90a":
 // threads, bytes of dynamic shared memory, rows of a tile and blocks a multiprocessor.
 func LaunchShapes() (map[string][4]int, error) {
 	shapes := map[string][4]int{}

@@ -51,7 +51,8 @@ enum FaultReason {
 // memory.
 //
 // The rows that share a KV head, r = i·G + g for query row i and head g of the group, are cut into tiles of 8, 16 or 32 (16 at most for D >
-// 128), one kernel for each: the best holds G·max L in the fewest rows, or is the largest. workspace: 2·grid·rows·(D+2) floats, any content. counters: grid words, 0 before the first launch, left 0.
+// 128), one kernel for each: the best holds G·max L in the fewest rows, or is the largest.
+// workspace: 2·grid·rows·(D+2) floats, any content. counters: grid words, 0 before the first launch, left 0.
 typedef struct {
   const void *q;                  // [T,Hq,D]
   const void *k;                  // [N,Hkv,P,D]

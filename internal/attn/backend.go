@@ -10,7 +10,8 @@ type Call interface {
 }
 
 // Backend runs calls on one kind of device. Every method checks the values that Infer can't see (lengths, block tables,
-// offsets, ids) before it writes anything, refuses what it can't do with ErrUnsupported, and keeps nothing of the call.
+// offsets, ids) before it writes anything, or, where they lie on the device and the call has no CheckValues, while it runs; refuses
+// what it can't do with ErrUnsupported; and keeps nothing of the call.
 // Calls must have passed Infer. Methods may be called from several goroutines.
 type Backend interface {
 	Name() string
