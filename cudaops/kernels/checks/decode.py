@@ -293,7 +293,7 @@ def decode_cases():
         c[f"bad/table={value}"] = dict(lens=(37, 5, 33), hq=4, d=64, L=2, break_it=table(2, 1, value), expect=(7, 2, value, 10))
     c["bad/table/page=5"] = dict(lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
     c["bad/table/split"] = dict(lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
-    c["bad/table/one_block"] = dict(lens=(100, 200, 150), hq=4, d=64, grid=1, break_it=table(0, 1, -7), expect=(7, 0, -7, 32))  # whose places in the ring are used again
+    c["bad/table/one_block"] = dict(lens=(100, 200, 150), hq=4, d=64, grid=1, break_it=table(0, 1, -7), expect=(7, 0, -7, 33))  # whose places in the ring are used again
     c["bad/table/window"] = dict(lens=(37, 5, 73), hq=4, d=64, window=37, break_it=table(2, 2, 1 << 20), expect=(7, 2))  # of that page a half is seen
     c["bad/len=-1"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1, -1, 0), sinks=(0, 1, 2, 3))
     c["bad/len_over_table"] = dict(lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, 16 * 5 + 1), expect=(2, 1, 81, 80), max_seq=1 << 20)
@@ -396,7 +396,7 @@ def e4m3_cases(plant, one_nan, nan_q, table, lengths):
         c[f"e4m3/bad/table/out={out}"] = dict(e, dt=dt, out=out, lens=(37, 5, 70), hq=4, d=64, L=2, break_it=table(2, 3, -1), expect=(7, 2))
     c["e4m3/bad/table/page=5"] = dict(e, lens=(37, 5, 33), hq=4, d=64, page=5, break_it=table(0, 3, -7), expect=(7, 0))
     c["e4m3/bad/table/split"] = dict(e, lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
-    c["e4m3/bad/table/one_block"] = dict(e, lens=(100, 200, 150), hq=4, d=64, grid=1, break_it=table(0, 1, -7), expect=(7, 0, -7, 32))
+    c["e4m3/bad/table/one_block"] = dict(e, lens=(100, 200, 150), hq=4, d=64, grid=1, break_it=table(0, 1, -7), expect=(7, 0, -7, 33))
     c["e4m3/bad/len"] = dict(e, lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
     return c
 
