@@ -31,7 +31,11 @@ func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
 	if have := w.Bytes(); have < n && b.err == nil {
 		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace_buffer", fmt.Sprintf("%d bytes or more, contiguous", n), "%d", have)
 	}
-	return b.need("workspace_buffer", w)
+	at := b.need("workspace_buffer", w)
+	if at%16 != 0 && b.err == nil {
+		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace_buffer", "memory at a multiple of 16 bytes", "%#x", uint64(at))
+	}
+	return at
 }
 
 // workspaceBytes is the most that any decode kernel of this GPU wants.
@@ -92,7 +96,10 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 			return err
 		}
 	}
-	if batch == 0 {
+	if batch == 0 { // no kernel to find that the rows are nobody's
+		if n := int64(c.Query.Shape[0]); n > 0 {
+			return judge(opDecode, fault{faultQRows, 0, -1, 0, n})
+		}
 		return nil
 	}
 	return launch(rt, k, c, rt.decodeGrid(k), 1, c.PDL >= 0, p)

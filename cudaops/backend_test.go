@@ -394,16 +394,49 @@ func TestTiles(t *testing.T) {
 	}
 }
 
+// TestSameFaults: what a kernel finds and what a check before the launch finds is told in the same words.
+func TestSameFaults(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	sums, lens, both := decodeOf(t, rt), decodeOf(t, rt), prefillOf(t, rt)
+	sums.CumSeqLensQ, sums.MaxQLen = int32s(t, rt, []int{3}, 1, 1, 2), 4
+	lens.SeqLens = int32s(t, rt, []int{2}, math.MinInt32, 3)
+	lens.SeqLens.DType = attn.U32
+	both.KVLens, both.MaxKVLen = int32s(t, rt, []int{1}, 99), 20
+	for _, x := range []struct {
+		call  attn.Call
+		check *bool
+		found fault // of the kernel, as kernels/checks and the hardware tests have it
+	}{
+		{sums, &sums.CheckValues, fault{faultQRows, opDecode, -1, 1, 2}},
+		{lens, &lens.CheckValues, fault{faultSeqLenNegative, opDecode, 0, math.MinInt32, 0}},
+		{both, &both.CheckValues, fault{faultSeqLenTable, opPrefill, 0, 99, 32}},
+	} {
+		must(t, x.call.Infer())
+		*x.check = true
+		if err := x.call.Run(rt.Backend()); err == nil || err.Error() != x.found.error().Error() {
+			t.Errorf("before the launch: %v, by the kernel: %v", err, x.found.error())
+		}
+	}
+}
+
+// TestNoRequests: rows of nobody are an error, also where there is no request for a kernel to find it.
+func TestNoRequests(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := decodeOf(t, rt)
+	c.CumSeqLensQ, c.MaxQLen = int32s(t, rt, []int{1}, 0), 4
+	c.BlockTables, c.SeqLens = device(t, rt, attn.I32, 0, 3), device(t, rt, attn.I32, 0)
+	must(t, c.Infer())
+	want(t, "rows without requests", rt.Backend().Decode(c), ops.ErrArgument, "cum_seq_lens_q")
+	c.Query, c.Out, c.LSE = device(t, rt, attn.BF16, 0, 8, 64), device(t, rt, attn.BF16, 0, 8, 64), attn.Tensor{}
+	must(t, c.Infer(), rt.Backend().Decode(c))
+}
+
 // TestThreads: every op works on a thread that no context was current on before, and on one where another GPU's was.
 func TestThreads(t *testing.T) {
 	a := fake(t, fakecuda.Hopper)
 	b, err := Open(1)
 	must(t, err)
-	calls := func(rt *Runtime) []attn.Call {
-		kv := func() attn.Tensor { return device(t, rt, attn.F16, 2, 2, 16, 64) }
-		return []attn.Call{decodeOf(t, rt), &attn.PrefillCall{Scale: 1, MaxQLen: 4, MaxKVLen: 8, Query: device(t, rt, attn.F16, 4, 2, 64), Out: device(t, rt, attn.F16, 4, 2, 64),
-			Key: kv(), Value: kv(), BlockTables: int32s(t, rt, []int{1, 2}, 0, 1), QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8)}}
-	}
+	calls := func(rt *Runtime) []attn.Call { return []attn.Call{decodeOf(t, rt), prefillOf(t, rt)} }
 	of := [][]attn.Call{calls(a), calls(b)}
 	for i := range of[0] {
 		done := make(chan error)
@@ -416,4 +449,11 @@ func TestThreads(t *testing.T) {
 		}
 	}
 	must(t, b.Close())
+}
+
+// prefillOf is a paged call that tensor copies can read.
+func prefillOf(t *testing.T, rt *Runtime) *attn.PrefillCall {
+	kv := func() attn.Tensor { return device(t, rt, attn.F16, 2, 2, 16, 64) }
+	return &attn.PrefillCall{Scale: 1, MaxQLen: 4, MaxKVLen: 8, Query: device(t, rt, attn.F16, 4, 2, 64), Out: device(t, rt, attn.F16, 4, 2, 64),
+		Key: kv(), Value: kv(), BlockTables: int32s(t, rt, []int{1, 2}, 0, 1), QLens: int32s(t, rt, []int{1}, 4), KVLens: int32s(t, rt, []int{1}, 8)}
 }

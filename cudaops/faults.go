@@ -84,6 +84,9 @@ func (f fault) error() error {
 	switch f.Reason {
 	case faultSeqLenNegative:
 		arg, want = seqLens, "0 or more, below 2^31"
+		if decode { // what is large in a uint32 is negative in a kernel's int32
+			got = fmt.Sprintf("request %d: %d, %d as uint32", f.Request, f.Got, uint32(f.Got))
+		}
 	case faultSeqLenTable:
 		arg, want = seqLens, fmt.Sprintf("0 to the block table's columns times the page size = %d", f.Want)
 	case faultSeqLenMax:

@@ -89,7 +89,7 @@ func checkPages(tables integers, b int, from, to int64, pageSize, pages int) fau
 func checkKeys(b int, n, room, most int64) fault {
 	switch {
 	case n < 0 || n > math.MaxInt32:
-		return fault{faultSeqLenNegative, 0, int64(b), n, 0}
+		return fault{faultSeqLenNegative, 0, int64(b), int64(int32(n)), 0} // as a kernel sees it
 	case n > room:
 		return fault{faultSeqLenTable, 0, int64(b), n, room}
 	case n > most:

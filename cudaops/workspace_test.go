@@ -4,6 +4,7 @@ package cudaops
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/gaze-ml/gaze/cudaops/internal/driver"
 	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
@@ -18,7 +19,7 @@ func TestWorkspaces(t *testing.T) {
 		gpu := fakecuda.Hopper
 		gpu.Capability = capability
 		rt := fake(t, gpu)
-		own := device(t, rt, attn.U8, rt.workspace.bytes)
+		own := device(t, rt, attn.U8, rt.workspace.bytes+8)
 		for _, k := range rt.choices.all {
 			if k.Op != "decode" || k.Rows != 8 { // of several heights a call picks its own
 				continue
@@ -59,6 +60,11 @@ func TestWorkspaces(t *testing.T) {
 				}
 				c.Workspace.Shape[0]--
 				want(t, k.Symbol+" with less", rt.Backend().Decode(&c), ops.ErrArgument, "workspace")
+				c.Workspace.Shape[0]++
+				c.Workspace.Ptr = unsafe.Add(own.Ptr, 8)
+				want(t, k.Symbol+" between multiples of 16", rt.Backend().Decode(&c), ops.ErrArgument, "workspace", "multiple of 16")
+				c.Workspace.Stride[0] = 2
+				want(t, k.Symbol+" in every other byte", c.Infer(), ops.ErrShape, "workspace")
 			}
 		}
 		must(t, rt.Close())

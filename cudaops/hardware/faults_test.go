@@ -73,7 +73,8 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 
 	clear()
 	*f.check = true
-	told("before the launch", run())
+	before := run()
+	told("before the launch", before)
 	*f.check = false
 	for _, b := range results(t, rt, outputs...) {
 		if b != 0xff {
@@ -81,7 +82,11 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 		}
 	}
 	must(t, run())
-	told("by the kernel", rt.Sync())
+	found := rt.Sync()
+	told("by the kernel", found)
+	if bad.bad != nil && bad.request >= 0 && before != nil && found != nil && before.Error() != found.Error() { // one fault: the same error
+		t.Errorf("by the kernel: %v, before the launch: %v", found, before)
+	}
 	must(t, rt.Sync())
 	out, lse := read(t, rt, f.out), read(t, rt, f.lseOf)
 	row := f.out.Shape[1] * f.out.Shape[2] * f.out.DType.Size()
@@ -261,6 +266,9 @@ func TestBadPrefill(t *testing.T) {
 			if s.page == 0 {
 				offsets["batch_offsets_k"], offsets["batch_offsets_v"] = &o.OffsetsK, &o.OffsetsV
 			}
+			t.Run("over max_token_per_sequence, by offsets", func(t *testing.T) {
+				f.try(t, rt, badValue{in: &o.QLens, index: 1, value: 5, arg: q, request: 1, bad: one})
+			})
 			for arg, in := range offsets {
 				for _, value := range []int32{-1, math.MinInt32, math.MaxInt32} {
 					t.Run(fmt.Sprintf("%s/%d", arg, value), func(t *testing.T) {

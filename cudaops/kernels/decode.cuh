@@ -519,6 +519,7 @@ struct Decode {
     const int i = by_group(head0 + row), h = c.head * group + head0 + row - i * group;
     const int64_t token = c.r.row0 + query0 + i;
     float top2 = 0, factor = 1;
+    const bool zero = sum <= 0;  // no key, or a bad request; a NaN is neither
     bool empty = sum < 0;
     if (!empty) {
       top2 = top * scale;
@@ -540,7 +541,7 @@ struct Decode {
 #pragma unroll(kWiden ? 1 : Vecs)
     for (int x = 0; x < Vecs; x++) {
       const float4 y = x == 0 ? o[0] : o[Vecs - 1];
-      Output<T>::template write<D>(p, token, h, d + x * Part, empty ? make_float4(0, 0, 0, 0) : times(y, factor), live);
+      Output<T>::template write<D>(p, token, h, d + x * Part, zero ? make_float4(0, 0, 0, 0) : times(y, factor), live);
     }
     if (d == 0 && live && (p.lse != nullptr || p.lse2 != nullptr)) {
       const int64_t at = token * p.q_heads + h;
@@ -683,13 +684,15 @@ struct Decode {
         float up = top;
 #pragma unroll
         for (int i = 0; i < kBatch; i++) up = fmaxf(up, ml[i].x);
-        const float old = weight(top, up, scale), from = up == -GAZE_INF ? 0.0f : up;  // without a key so far all sums are 0
+        // Without a key so far all sums are 0, and weigh 0 whatever the scale.
+        const bool none = up == -GAZE_INF;
+        const float old = weight(top, up, scale), from = none ? 0.0f : up, factor = none ? 1.0f : scale;
         sum *= old;
 #pragma unroll
         for (int j = 0; j < kVecs; j++) o[j] = times(o[j], old);
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
-          const float w = exp2_approx((ml[i].x - from) * scale);
+          const float w = exp2_approx((ml[i].x - from) * factor);
           spoilt |= ml[i].y < 0;
           sum = fmaf(ml[i].y, w, sum);
 #pragma unroll

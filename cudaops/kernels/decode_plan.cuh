@@ -144,7 +144,7 @@ __device__ __forceinline__ int make_plan(const DecodeParams &p, int keys, PlanSh
     segments += (int64_t)p.kv_heads * r.tiles;
   }
   if (reports && tid == 0 && p.cum_seq_lens_q != nullptr) {
-    if (p.cum_seq_lens_q[0] != 0) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[0], 0);
+    if (p.cum_seq_lens_q[0] != 0) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[0], p.tokens);
     if (p.cum_seq_lens_q[p.batch] != p.tokens) report(p.fault, p.op, FAULT_Q_ROWS, -1, p.cum_seq_lens_q[p.batch], p.tokens);
   }
   Plan plan;

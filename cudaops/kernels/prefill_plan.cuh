@@ -40,6 +40,27 @@ struct Split {
   __device__ __forceinline__ int head(int group0, int n) const { return group0 + n - query(group0, n) * group; }
 };
 
+// offset is the b-th of batch offsets of so many bytes.
+__device__ __forceinline__ int64_t offset(const void *x, int bytes, int b) {
+  return bytes == 8 ? static_cast<const int64_t *>(x)[b] : static_cast<const int32_t *>(x)[b];
+}
+
+// own_rows is how many of the n rows that request i claims of the output, from element `base` on and o_token apart, no other request begins
+// in. It finds them by halves: a division would be a call, which costs the kernel registers.
+__device__ __forceinline__ int own_rows(const PrefillParams &p, int64_t o_token, int i, int64_t base, int n) {
+  int64_t room = p.tokens * o_token - base;
+#pragma unroll 1
+  for (int j = 0; j < p.batch; j++) {
+    const int64_t ahead = offset(p.offsets_o, p.offset_bytes_o, j) - base;
+    if (j != i && p.q_lens[j] > 0 && ahead >= 0) room = min(room, ahead);
+  }
+  int own = 0;
+#pragma unroll 1
+  for (int step = 1 << 30; step > 0; step /= 2)
+    if (own + step <= n && (own + step) * o_token <= room) own += step;
+  return own;
+}
+
 // Scheduler is one warp's walk over the requests.
 struct Scheduler {
   const PrefillParams &p;
@@ -67,10 +88,6 @@ struct Scheduler {
     }
   }
 
-  static __device__ __forceinline__ int64_t offset(const void *x, int bytes, int b) {
-    return bytes == 8 ? static_cast<const int64_t *>(x)[b] : static_cast<const int32_t *>(x)[b];
-  }
-
   static __device__ __forceinline__ int64_t before_lane(int64_t x, int lane, int64_t &all) {
     int64_t sum = x;
 #pragma unroll
@@ -93,40 +110,46 @@ struct Scheduler {
       x.bad = 1;
       if (blame) report(p.fault, p.op, reason, i, got, want);
     };
+    // In the order of the host's checks.
     const int want_rows = x.rows, want_keys = x.keys;
+    const int64_t room = (int64_t)p.max_pages * p.page_size;
     if (p.q_lens[i] < 0) fault(FAULT_Q_LEN_NEGATIVE, p.q_lens[i], 0);
     if (want_rows > p.max_q_len) fault(FAULT_Q_LEN_MAX, want_rows, p.max_q_len);
     if (p.kv_lens[i] < 0) fault(FAULT_SEQ_LEN_NEGATIVE, p.kv_lens[i], 0);
+    if (p.block_tables != nullptr && want_keys > room) fault(FAULT_SEQ_LEN_TABLE, want_keys, room);
     if (want_keys > p.max_kv_len) fault(FAULT_SEQ_LEN_MAX, want_keys, p.max_kv_len);
+    // With both offsets a request's rows don't follow those before it: nothing of it is wrong if those are too many.
+    if ((p.offsets_q == nullptr || p.offsets_o == nullptr) && row + want_rows > p.tokens) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
     // within tells whether n rows from `base` on, `stride` apart, lie in a tensor of `all` rows.
     auto within = [&](uint32_t reason, int64_t base, int64_t n, int64_t all, int64_t stride) {
       const int64_t most = (all - n) * stride;
       if (n == 0 || (base >= 0 && base <= most && all >= n)) return true;
-      fault(reason, base, most);
+      fault(reason, base, max((int64_t)0, most));
       return false;
     };
     const int64_t o_token = (int64_t)p.q_heads * dvo;
-    x.key0 = key;
     x.q_base = row * p.q_token;
     x.o_base = row * o_token;
     if (p.offsets_q != nullptr) {
       x.q_base = offset(p.offsets_q, p.offset_bytes_q, i);
       within(FAULT_OFFSET_Q, x.q_base, want_rows, p.tokens, p.q_token);
-    } else if (row + want_rows > p.tokens) {
-      fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
     }
     if (p.offsets_o != nullptr) {
       x.o_base = offset(p.offsets_o, p.offset_bytes_o, i);
-      if (!within(FAULT_OFFSET_O, x.o_base, want_rows, p.tokens, o_token)) x.rows = 0;
-    } else if (row + want_rows > p.tokens) {
-      if (!x.bad) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
-      x.rows = (int)max((int64_t)0, p.tokens - row);
-    }
-    if (p.block_tables != nullptr) {
-      const int64_t room = (int64_t)p.max_pages * p.page_size;
-      if (want_keys > room) fault(FAULT_SEQ_LEN_TABLE, want_keys, room);
-      x.k_base = x.v_base = 0;
+      if (want_rows > p.max_q_len) x.rows = own_rows(p, o_token, i, x.o_base, want_rows);
+      if (!within(FAULT_OFFSET_O, x.o_base, x.rows, p.tokens, o_token)) x.rows = 0;
     } else {
+      x.rows = (int)max((int64_t)0, min((int64_t)want_rows, p.tokens - row));
+    }
+    const int64_t dense = (int64_t)p.max_q_len * p.q_heads;
+    x.lse_base = i * dense;
+    if (p.offsets_stats != nullptr) {
+      x.lse_base = offset(p.offsets_stats, p.offset_bytes_stats, i);
+      within(FAULT_OFFSET_STATS, x.lse_base, (int64_t)want_rows * p.q_heads, p.batch * dense, 1);
+    }
+    x.key0 = key;
+    x.k_base = x.v_base = 0;
+    if (p.block_tables == nullptr) {
       const int looked_at = want_rows == 0 ? 0 : want_keys;
       x.k_base = key * p.k_token;
       x.v_base = key * p.v_token;
@@ -139,13 +162,6 @@ struct Scheduler {
         x.v_base = offset(p.offsets_v, p.offset_bytes_v, i);
         within(FAULT_OFFSET_V, x.v_base, looked_at, p.kv_tokens, p.v_token);
       }
-    }
-    const int64_t dense = (int64_t)p.max_q_len * p.q_heads;
-    x.lse_base = i * dense;
-    if (p.offsets_stats != nullptr) {
-      x.lse_base = offset(p.offsets_stats, p.offset_bytes_stats, i);
-      const int64_t n = (int64_t)want_rows * p.q_heads, most = p.batch * dense - n;
-      if (n > 0 && (x.lse_base < 0 || x.lse_base > most)) fault(FAULT_OFFSET_STATS, x.lse_base, most);
     }
     if (x.bad) {
       x.keys = 0;

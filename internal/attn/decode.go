@@ -207,6 +207,7 @@ func (c *DecodeCall) checkShapes(k *checker) {
 	k.packed("seq_lens", &c.SeqLens)
 	k.packed("cum_seq_lens_q", &c.CumSeqLensQ)
 	k.packed("mask", &c.Mask)
+	k.packed("workspace_buffer", &c.Workspace)
 	k.shape("sinks", &c.Sinks, hq)
 	k.packed("sinks", &c.Sinks)
 	if c.CumSeqLensQ.Valid() && c.CumSeqLensQ.Shape[0] < 1 {

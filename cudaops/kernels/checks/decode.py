@@ -58,7 +58,7 @@ class Codes:
 
 def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,), hq=8, hkv=2, page=16, L=1, qlens=None, layout="hnd", window=-1, sinks=None, mask=None,
                 c1=None, c2=1.0, device_scales=False, q_gap=0, q_head_gap=0, max_seq=None, grid=None, min_units=0, lse=True, values=None, table_gap=0,
-                break_it=None, expect=None, rounds=1, values_q=None, max_q=None, far_pages=0, unsure=()):
+                break_it=None, expect=None, rounds=1, values_q=None, max_q=None, far_pages=0, unsure=(), shift=0):
     run = Run(dev, rng)
     try:
         lens = list(lens)
@@ -115,8 +115,9 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
             codes = Codes(run, p, T, hq, d)
         else:
             odt = KIND[out_type]
-            result = run.nan((T, hq, d), odt)
-            p.out = result.at
+            result = run.nan((shift + T * hq * d,), odt)  # the output begins `shift` elements off the allocation's start
+            p.out = result.at + shift * odt.size
+            answer = lambda: odt.decode(result.get()[shift:]).reshape(T, hq, d)
         if lse:
             p.lse, p.lse2 = l1.at, l2.at
         p.q_token, p.q_head = ts, hs
@@ -160,12 +161,12 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
         if out_type == "nvfp4":
             e = codes.check(want)
         elif odt is F8:  # what f32 sums to the right of the point rounds to: half a step, and what the sums may differ in
-            got = odt.decode(result.get())
+            got = answer()
             sat = np.clip(want, -448, 448)
             top = np.abs(np.where(np.isfinite(sat), sat, 0)).max(axis=-1, keepdims=True, initial=0)
             e = compare("out", got, sat, odt, 0, 0.5 * odt.step(sat) + 1e-3 * top)
         else:
-            e = compare("out", odt.decode(result.get())[sure], want[sure], odt)
+            e = compare("out", answer()[sure], want[sure], odt)
         if lse:
             wl = wl[sure]
             compare("lse", l1.get()[sure][..., None], wl[..., None], F32, 0, 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
@@ -225,6 +226,15 @@ def decode_cases():
     c["scales"] = dict(lens=(37, 12), c1=-0.125, c2=-2.0, d=64)
     c["device_scales"] = dict(lens=(37, 12), c1=0.1, c2=0.6, device_scales=True, d=64)
     c["nan_scale"] = dict(lens=(37, 0), c1=math.nan, device_scales=True, d=64)
+    # Rows that see no key are 0 whatever the scales, also where their segment is cut between blocks, and where a sink has all the weight.
+    for n, d in (("", 64), ("/d=128", 128)):
+        c["nan_scale/cut" + n] = dict(lens=(100, 5), L=140, hq=1, hkv=1, c1=math.nan, device_scales=True, d=d, grid=13, min_units=1)
+        for c2 in math.nan, math.inf:
+            c[f"sink_alone/c2={c2}{n}"] = dict(lens=(0, 5), L=7, hq=2, hkv=1, c2=c2, device_scales=True, d=d, sinks=(1, -2))
+    c["nan_scale/cut/e4m3"] = dict(kv=F8, lens=(100, 5), L=140, hq=1, hkv=1, c1=math.nan, device_scales=True, d=64, grid=13, min_units=1)
+    for shift in 1, 2, 4:
+        c[f"shift={shift}"] = dict(lens=(37, 12), d=64, shift=shift)
+        c[f"shift={shift}/e4m3"] = dict(kv=F8, out="e4m3", lens=(37, 12), d=64, shift=shift)
     c["q_strided"] = dict(lens=(21, 7), q_gap=1024, hq=8)
     c["q_heads_apart"] = dict(lens=(21, 7), q_gap=40, q_head_gap=8, hq=8)
     c["q_odd"] = dict(lens=(21, 7), q_gap=3, q_head_gap=1, hq=8, d=64)

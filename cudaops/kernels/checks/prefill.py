@@ -294,6 +294,11 @@ def prefill_cases():
         c["bad/kv=-1" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 1, -1 if page else -1), expect=(1, 1), max_kv=99) if page else \
             dict(qlens=(7, 3, 5), lens=(17, 33, 0), page=page, hq=4, d=64, break_it=lens_to("kl", 2, -1), expect=(1, 2), max_kv=99)
         c["bad/kv_over_max" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 2, 34), expect=(3, 2), extra_kv=9)
+        if page:  # over both limits: the order of the host's checks
+            c["bad/kv_over_both"] = dict(qlens=(7, 5), lens=(17, 9), page=page, hq=4, d=64, max_kv=17, break_it=lens_to("kl", 1, 1000), expect=(2, 1))
+        # What a request claims beyond its own rows of the output is another's; what it has is 0.
+        for n in 12, 20:
+            c[f"bad/q_over_max={n}{t}"] = dict(qlens=(7, 5, 8, 6), lens=(17, 9, 33, 8), page=page, hq=4, d=64, offsets=4, max_q=8, break_it=lens_to("ql", 1, n), expect=(4, 1))
         c["bad/offset_q" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, offsets=8, break_it=off_to("q", 2, 12 * 4 * 64 + 1), expect=(12, 2))
         if not page:
             c["bad/offset_k"] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=0, hq=4, d=64, offsets=8, break_it=off_to("k", 1, 50 * 2 * 64 + 1), expect=(14, 1))
