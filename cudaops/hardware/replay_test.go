@@ -5,10 +5,13 @@ package hardware
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/gaze-ml/gaze/internal/attn"
+	"github.com/gaze-ml/gaze/ops"
 )
 
 // TestReplay: a decode recorded at one length gives at any other, 0 and the longest among them, bit for bit what a direct call gives;
@@ -77,6 +80,31 @@ func TestReplay(t *testing.T) {
 						}
 					}
 				}
+			}
+
+			// Two bad requests: a replay finds them as a direct call does, and the next one knows nothing of them.
+			set := func(lens ...int) { must(t, rt.Write(c.SeqLens.Ptr, packed(lens)), rt.Write(c.BlockTables.Ptr, table)) }
+			again := func(run func() error, bad bool) []byte {
+				t.Helper()
+				for _, x := range outputs {
+					if x.Valid() {
+						must(t, rt.Write(x.Ptr, bytes.Repeat([]byte{0xff}, x.Bytes())))
+					}
+				}
+				must(t, run())
+				if err := rt.Sync(); bad != errors.Is(err, ops.ErrArgument) || bad && !strings.Contains(err.Error(), "seq_lens") {
+					t.Errorf("bad: %v, Sync: %v", bad, err)
+				}
+				return results(t, rt, outputs...)
+			}
+			direct := func() error { return rt.Backend().Decode(c) }
+			set(40, longest+1, 33, -1)
+			if !bytes.Equal(again(rec.Run, true), again(direct, true)) {
+				t.Error("bad lengths: the replay gives something else")
+			}
+			set(40, 17, 33, 100)
+			if !bytes.Equal(again(rec.Run, false), again(direct, false)) {
+				t.Error("after bad lengths: the replay gives something else")
 			}
 			must(t, rec.Close())
 		})
