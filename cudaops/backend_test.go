@@ -431,6 +431,40 @@ func TestNoRequests(t *testing.T) {
 	must(t, c.Infer(), rt.Backend().Decode(c))
 }
 
+// TestHostOperands: what a kernel reads or writes of a decode lies on its GPU, each operand of it; lengths and tables may lie elsewhere.
+func TestHostOperands(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	full := func() *attn.DecodeCall {
+		c := decodeOf(t, rt)
+		c.QLenPerReq, c.Query, c.Out, c.LSE = 2, device(t, rt, attn.BF16, 4, 8, 64), device(t, rt, attn.BF16, 4, 8, 64), device(t, rt, attn.F32, 4, 8)
+		c.Mask, c.Sinks = device(t, rt, attn.U16, 2, 2, 2), device(t, rt, attn.F32, 8)
+		c.BMM1ScaleTensor, c.BMM2ScaleTensor = device(t, rt, attn.F32, 1), device(t, rt, attn.F32, 1)
+		must(t, c.Infer())
+		n, err := rt.Backend().WorkspaceSize(c)
+		must(t, err)
+		c.Workspace = device(t, rt, attn.U8, n)
+		return c
+	}
+	must(t, rt.Backend().Decode(full()))
+	for arg, of := range map[string]func(*attn.DecodeCall) *attn.Tensor{
+		"query": func(c *attn.DecodeCall) *attn.Tensor { return &c.Query }, "kv_cache": func(c *attn.DecodeCall) *attn.Tensor { return &c.Value },
+		"out": func(c *attn.DecodeCall) *attn.Tensor { return &c.Out }, "lse": func(c *attn.DecodeCall) *attn.Tensor { return &c.LSE },
+		"mask": func(c *attn.DecodeCall) *attn.Tensor { return &c.Mask }, "sinks": func(c *attn.DecodeCall) *attn.Tensor { return &c.Sinks },
+		"bmm1_scale": func(c *attn.DecodeCall) *attn.Tensor { return &c.BMM1ScaleTensor }, "bmm2_scale": func(c *attn.DecodeCall) *attn.Tensor { return &c.BMM2ScaleTensor },
+		"workspace_buffer": func(c *attn.DecodeCall) *attn.Tensor { return &c.Workspace },
+	} {
+		c := full()
+		x := of(c)
+		x.Ptr = driver.Memory(make([]byte, x.Bytes()))
+		must(t, c.Infer())
+		fakecuda.Launches()
+		want(t, arg+" in host memory", rt.Backend().Decode(c), ops.ErrDevice, arg)
+		if n := len(fakecuda.Launches()); n != 0 {
+			t.Errorf("%s: %d launches", arg, n)
+		}
+	}
+}
+
 // TestThreads: every op works on a thread that no context was current on before, and on one where another GPU's was.
 func TestThreads(t *testing.T) {
 	a := fake(t, fakecuda.Hopper)
