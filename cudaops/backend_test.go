@@ -472,16 +472,20 @@ func TestThreads(t *testing.T) {
 	must(t, err)
 	calls := func(rt *Runtime) []attn.Call { return []attn.Call{decodeOf(t, rt), prefillOf(t, rt)} }
 	of := [][]attn.Call{calls(a), calls(b)}
-	for i := range of[0] {
+	onNewThread := func(run func() error) error {
 		done := make(chan error)
 		go func() {
 			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-			done <- errors.Join(of[0][i].Run(a.Backend()), of[1][i].Run(b.Backend()))
+			done <- run()
 		}()
-		if err := <-done; err != nil {
-			t.Errorf("%s: %v", of[0][i].Op(), err)
-		}
+		return <-done
 	}
+	for i, c := range of[0] {
+		must(t, onNewThread(func() error { return errors.Join(c.Run(a.Backend()), of[1][i].Run(b.Backend())) }))
+	}
+	foreign := decodeOf(t, a)
+	foreign.BlockTables = of[1][0].(*attn.DecodeCall).BlockTables
+	want(t, "another GPU's table, on a new thread", onNewThread(func() error { return a.Backend().Decode(foreign) }), ops.ErrDevice, "block_tables")
 	must(t, b.Close())
 }
 

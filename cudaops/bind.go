@@ -67,7 +67,7 @@ func (b *binding) givenTable(arg string, t *attn.Tensor, frozen bool) driver.Add
 	if err == nil && (n == 0 || rt.resident.holds(&rt.memory, a, n)) {
 		return a
 	}
-	if err != nil || !driver.OnHost(t.Ptr) {
+	if err != nil || !rt.ctx.OnHost(t.Ptr) {
 		return b.given(arg, t)
 	}
 	if frozen || rt.record {

@@ -1,6 +1,7 @@
 package cudaops
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -163,8 +164,11 @@ func (e *Engine) Memcpy(dst, src tensor.Memory) error {
 		at    driver.Addr
 		owned bool
 	}{{"dst", to, toDevice}, {"src", from, fromDevice}} {
-		if !side.owned && !driver.OnHost(side.at.Pointer()) {
-			return rt.foreign(op, side.arg, side.at)
+		if side.owned {
+			continue
+		}
+		if host, err := rt.onHost(op, side.at.Pointer()); err != nil || !host {
+			return cmp.Or(err, rt.foreign(op, side.arg, side.at))
 		}
 	}
 	switch {
@@ -212,7 +216,7 @@ func (e *Engine) adopt(op string, t tensor.Tensor) error {
 	if e.rt.memory.holds(at, n) {
 		return nil
 	}
-	if !driver.OnHost(at.Pointer()) {
+	if !e.rt.ctx.OnHost(at.Pointer()) {
 		return e.rt.foreign(op, "reuse", at)
 	}
 	a, err := e.scratch(n)

@@ -118,7 +118,7 @@ func (e *Engine) scalar(op string, s any) (driver.Addr, error) {
 			return 0, attn.Errorf(attn.ErrDType, op, "scalar", "float32", "%v", t.DType)
 		case t.Len() != 1:
 			return 0, attn.Errorf(attn.ErrShape, op, "scalar", "one element", "%v", t.String())
-		case !driver.OnHost(t.Ptr):
+		case !e.rt.ctx.OnHost(t.Ptr):
 			return driver.Of(t.Ptr), e.rt.own(op, "scalar", driver.Of(t.Ptr), 4)
 		}
 		v = math.Float32frombits(binary.LittleEndian.Uint32(driver.Host(t.Ptr, 4)))

@@ -139,6 +139,16 @@ func (rt *Runtime) enter(op string) error {
 	return rt.broken
 }
 
+// onHost tells whether p is no device's memory. It takes the lock itself.
+func (rt *Runtime) onHost(op string, p driver.Pointer) (bool, error) {
+	err := rt.enter(op)
+	defer rt.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	return rt.ctx.OnHost(p), nil
+}
+
 // waiting refuses what a capture can't hold.
 func (rt *Runtime) waiting(op string) error {
 	if rt.record {

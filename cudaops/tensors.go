@@ -43,7 +43,7 @@ func (rt *Runtime) FreeTensor(t *tensor.Dense) error {
 // Upload makes a device tensor of a contiguous host tensor. It returns when the host tensor has been read.
 func (rt *Runtime) Upload(host *tensor.Dense) (*tensor.Dense, error) {
 	const op = "upload"
-	src, err := contiguous(op, "host", host)
+	src, err := rt.contiguous(op, "host", host)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (rt *Runtime) Upload(host *tensor.Dense) (*tensor.Dense, error) {
 // CopyIn copies a contiguous host tensor over a contiguous device tensor of its dtype and shape. It returns when the host tensor has
 // been read.
 func (rt *Runtime) CopyIn(device, host *tensor.Dense) error {
-	d, h, err := sides("copy_in", device, host)
+	d, h, err := rt.sides("copy_in", device, host)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (rt *Runtime) CopyIn(device, host *tensor.Dense) error {
 // CopyOut waits for what was launched before and copies a contiguous device tensor over a contiguous host tensor. It returns what
 // [Runtime.Sync] does.
 func (rt *Runtime) CopyOut(host, device *tensor.Dense) error {
-	d, h, err := sides("copy_out", device, host)
+	d, h, err := rt.sides("copy_out", device, host)
 	if err != nil {
 		return err
 	}
@@ -87,11 +87,11 @@ func (rt *Runtime) Download(device *tensor.Dense) (*tensor.Dense, error) {
 }
 
 // sides describes both tensors of a copy.
-func sides(op string, device, host *tensor.Dense) (d, h attn.Tensor, err error) {
+func (rt *Runtime) sides(op string, device, host *tensor.Dense) (d, h attn.Tensor, err error) {
 	if d, err = packed(op, "device", device); err != nil {
 		return d, h, err
 	}
-	if h, err = contiguous(op, "host", host); err != nil {
+	if h, err = rt.contiguous(op, "host", host); err != nil {
 		return d, h, err
 	}
 	if d.DType != h.DType || d.Rank != h.Rank || d.Shape != h.Shape {
@@ -110,9 +110,13 @@ func packed(op, arg string, t *tensor.Dense) (attn.Tensor, error) {
 }
 
 // contiguous is packed for a host tensor. Its memory is asked, not its flags: machines label host tensors as the engine's.
-func contiguous(op, arg string, t *tensor.Dense) (attn.Tensor, error) {
+func (rt *Runtime) contiguous(op, arg string, t *tensor.Dense) (attn.Tensor, error) {
 	v, err := packed(op, arg, t)
-	if err == nil && v.Len() > 0 && !driver.OnHost(v.Ptr) {
+	if err != nil || v.Len() == 0 {
+		return v, err
+	}
+	host, err := rt.onHost(op, v.Ptr)
+	if err == nil && !host {
 		err = attn.Errorf(attn.ErrDevice, op, arg, "host memory", "device memory under %v", v.String())
 	}
 	return v, err

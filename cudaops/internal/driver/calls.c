@@ -53,6 +53,10 @@ CUresult gaze_wait(CUcontext ctx, CUevent e) { WITHIN(ctx, cuEventSynchronize(e)
 CUresult gaze_sync(CUcontext ctx, CUstream s) { WITHIN(ctx, cuStreamSynchronize(s)); }
 CUresult gaze_replay(CUcontext ctx, CUstream s, CUgraphExec g) { WITHIN(ctx, cuGraphLaunch(g, s)); }
 
+CUresult gaze_kind(uintptr_t ctx, CUdeviceptr p, unsigned *kind) {
+	WITHIN((CUcontext)ctx, cuPointerGetAttribute(kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+}
+
 static CUresult encode(uint64_t *map, const gaze_tiled *t) {
 	static const cuuint32_t each[4] = {1, 1, 1, 1};
 	CUtensorMap aligned; /* to 64 bytes, which Go's is not */

@@ -12,6 +12,7 @@ typedef struct {
 	uint32_t box[4], bf16, reserved;
 } gaze_tiled; /* Tiled in driver.go */
 
+CUresult gaze_kind(uintptr_t ctx, CUdeviceptr, unsigned *kind); /* a CUmemorytype */
 CUresult gaze_encode(uintptr_t ctx, uint64_t *first, uint64_t *second, const gaze_tiled[2]);
 /* Handles come as numbers, and parameters as words, because cgo looks for Go memory behind every pointer that may lead there. */
 CUresult gaze_run(uintptr_t ctx, uintptr_t stream, uintptr_t function, const gaze_launch *, uint64_t *params);

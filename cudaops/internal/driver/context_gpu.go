@@ -180,3 +180,11 @@ func (c *Context) Elapsed(from, to *Event) (ms float64, err error) {
 func (c *Context) Handles() (ctx, stream Pointer) {
 	return Pointer(c.c), Pointer(c.s)
 }
+
+// OnHost tells whether p is no device's memory. Where the driver can't tell, as after a failed kernel, it is taken for a device's, which
+// nobody reads. The driver wants a current context for it.
+func (c *Context) OnHost(p Pointer) bool {
+	var kind C.uint
+	r := C.gaze_kind(number(unsafe.Pointer(c.c)), C.CUdeviceptr(Of(p)), &kind)
+	return r == C.CUDA_ERROR_INVALID_VALUE || r == C.CUDA_SUCCESS && kind == C.CU_MEMORYTYPE_HOST
+}

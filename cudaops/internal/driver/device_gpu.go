@@ -8,7 +8,6 @@ import "C"
 import (
 	"fmt"
 	"reflect"
-	"unsafe"
 
 	"gorgonia.org/cu"
 
@@ -105,11 +104,4 @@ func Query(n int) (Properties, error) {
 	}
 	p.Capability = 10*major + minor
 	return p, nil
-}
-
-// OnHost tells whether p is no device's memory.
-func OnHost(p Pointer) bool {
-	var kind C.CUmemorytype
-	r := C.cuPointerGetAttribute(unsafe.Pointer(&kind), C.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, C.CUdeviceptr(Of(p)))
-	return r != C.CUDA_SUCCESS || kind == C.CU_MEMORYTYPE_HOST
 }

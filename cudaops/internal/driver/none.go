@@ -18,7 +18,7 @@ func Count() (int, error) { return 0, unbuilt("cuDeviceGetCount") }
 func Query(n int) (Properties, error) { return Properties{}, unbuilt("cuDeviceGet") }
 
 // OnHost tells whether p is no device's memory.
-func OnHost(Pointer) bool { return true }
+func (c *Context) OnHost(Pointer) bool { return true }
 
 // Context is a device with one stream.
 type Context struct{}

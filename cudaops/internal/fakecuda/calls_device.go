@@ -205,7 +205,7 @@ func fakeMemFree(p C.CUdeviceptr) C.CUresult {
 
 //export fakePointerGetAttribute
 func fakePointerGetAttribute(v unsafe.Pointer, a C.CUpointer_attribute, p C.CUdeviceptr) C.CUresult {
-	return call("cuPointerGetAttribute", func() int {
+	return within("cuPointerGetAttribute", func(*device) int {
 		for _, d := range host.devices {
 			if a == C.CU_POINTER_ATTRIBUTE_MEMORY_TYPE && d.inside(uint64(p), 1) {
 				*(*uint32)(v) = C.CU_MEMORYTYPE_DEVICE
