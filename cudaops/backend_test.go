@@ -465,6 +465,24 @@ func TestHostOperands(t *testing.T) {
 	}
 }
 
+// TestFrozenPrefill: a call that a CUDA graph may hold takes no lengths, tables or offsets from the host; another does.
+func TestFrozenPrefill(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	for arg, give := range map[string]func(*attn.PrefillCall){
+		"actual_seq_lens_q":  func(c *attn.PrefillCall) { c.QLens = onHost([]int{1}, 4) },
+		"actual_seq_lens_kv": func(c *attn.PrefillCall) { c.KVLens = onHost([]int{1}, 8) },
+		"block_tables":       func(c *attn.PrefillCall) { c.BlockTables = onHost([]int{1, 2}, 0, 1) },
+		"batch_offsets_q":    func(c *attn.PrefillCall) { c.OffsetsQ = onHost([]int{1}, 0) },
+		"batch_offsets_o":    func(c *attn.PrefillCall) { c.OffsetsO = onHost([]int{1}, 0) },
+	} {
+		c := prefillOf(t, rt)
+		give(c)
+		must(t, c.Infer(), rt.Backend().Prefill(c))
+		c.CUDAGraph = true
+		want(t, arg, rt.Backend().Prefill(c), ops.ErrDevice, arg)
+	}
+}
+
 // TestThreads: every op works on a thread that no context was current on before, and on one where another GPU's was.
 func TestThreads(t *testing.T) {
 	a := fake(t, fakecuda.Hopper)
