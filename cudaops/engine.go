@@ -1,7 +1,6 @@
 package cudaops
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 
@@ -167,8 +166,12 @@ func (e *Engine) Memcpy(dst, src tensor.Memory) error {
 		if side.owned {
 			continue
 		}
-		if host, err := rt.onHost(op, side.at.Pointer()); err != nil || !host {
-			return cmp.Or(err, rt.foreign(op, side.arg, side.at))
+		host, err := rt.onHost(op, side.at.Pointer())
+		if err != nil {
+			return err
+		}
+		if !host {
+			return rt.foreign(op, side.arg, side.at)
 		}
 	}
 	switch {

@@ -134,8 +134,8 @@ func RotatedQuery(after KV[*gorgonia.Node]) (*gorgonia.Node, error) {
 	return nil, attn.Errorf(ErrArgument, "rotated_query", "kv_cache", "what AppendKV returned WithRotatedQuery", "another cache")
 }
 
-// AppendArgs holds the tensors of a direct call of [Append], shaped as for [AppendKV] and [AppendKVRanges]. Positions with Requests, or CumSeqLens with StartPositions. Factors, Query and
-// QueryOut go with [WithRoPE]; QueryOut is required with Query and may be it.
+// AppendArgs holds the tensors of a direct call of [Append], shaped as for [AppendKV] and [AppendKVRanges]. Positions with Requests, or
+// CumSeqLens with StartPositions. Factors, Query and QueryOut go with [WithRoPE]; QueryOut is required with Query and may be it.
 type AppendArgs struct {
 	KV                         KV[*tensor.Dense]
 	Key, Value                 *tensor.Dense

@@ -218,6 +218,9 @@ func (c *DecodeCall) checkShapes(k *checker) {
 	if !c.CumSeqLensQ.Valid() && t%l != 0 {
 		k.add(ErrShape, "query", "tokens a multiple of q_len_per_req", "%d tokens, q_len_per_req %d", t, l)
 	}
+	if b == 0 && t > 0 { // no request for a backend to find it in
+		k.add(ErrShape, "cum_seq_lens_q", "requests for the rows of query", "none for %d rows", t)
+	}
 	k.shape("block_tables", &c.BlockTables, b, -1)
 	k.shape("seq_lens", &c.SeqLens, b)
 	k.shape("mask", &c.Mask, b, l, 2*((l+31)/32))

@@ -15,12 +15,12 @@ class Codes:
 
     start, encode = 37, 300.0
 
-    def __init__(self, run, p, T, hq, d):
+    def __init__(self, run, p, T, hq, d, shift):
         self.T, self.hq, self.d = T, hq, d
         self.columns = -(-hq * d // 16 // 4) * 4
-        self.codes = run.put(np.full((T, hq, d // 2), 0xFF, np.uint8))
+        self.shift, self.codes = shift, run.put(np.full(shift + T * hq * d // 2, 0xFF, np.uint8))
         self.scales = run.put(np.full(-(-(self.start + T) // 128) * 128 * self.columns, 0xA5, np.uint8))
-        p.out, p.out_scale = self.codes.at, self.scales.at
+        p.out, p.out_scale = self.codes.at + shift, self.scales.at
         p.out_sf_scale, p.out_sf_start, p.out_sf_columns = self.encode, self.start, self.columns
 
     def check(self, want):
@@ -33,7 +33,7 @@ class Codes:
         rest[at] = False
         if (raw[rest] != 0xA5).any():
             raise Failure("wrote scales of other rows or columns")
-        got, bits = raw[at], self.codes.get().reshape(self.T, -1)
+        got, bits = raw[at], self.codes.get()[self.shift :].reshape(self.T, -1)
         code = np.stack([bits & 15, bits >> 4], -1).reshape(blocks.shape)
         nan = np.isnan(blocks).any(-1)
         if ((got == 127) != nan).any() or (code[nan] != 7).any():
@@ -112,7 +112,7 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
             p.bmm1_scale, p.bmm2_scale = 11, 13
         p.workspace, p.counters, p.fault = ws.at, counters.at, run.fault.at
         if out_type == "nvfp4":
-            codes = Codes(run, p, T, hq, d)
+            codes = Codes(run, p, T, hq, d, shift)
         else:
             odt = KIND[out_type]
             result = run.nan((shift + T * hq * d,), odt)  # the output begins `shift` elements off the allocation's start
@@ -234,6 +234,7 @@ def decode_cases():
     c["nan_scale/cut/e4m3"] = dict(kv=F8, lens=(100, 5), L=140, hq=1, hkv=1, c1=math.nan, device_scales=True, d=64, grid=13, min_units=1)
     for shift in 1, 2, 4:
         c[f"shift={shift}"] = dict(lens=(37, 12), d=64, shift=shift)
+        c[f"shift={shift}/nvfp4"] = dict(kv=F8, out="nvfp4", lens=(37, 12), d=64, shift=shift)
         c[f"shift={shift}/e4m3"] = dict(kv=F8, out="e4m3", lens=(37, 12), d=64, shift=shift)
     c["q_strided"] = dict(lens=(21, 7), q_gap=1024, hq=8)
     c["q_heads_apart"] = dict(lens=(21, 7), q_gap=40, q_head_gap=8, hq=8)
