@@ -792,10 +792,11 @@ __device__ __forceinline__ void decode(const DecodeParams &p) {
 }  // namespace gaze
 
 // The kernels of one head dim and height of a tile: for caches of q's type, and for e4m3 caches.
-#define DECODE_KERNEL(name, T, D, rows, shape)                                                                                     \
-  static_assert(gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>::is(LAUNCH_FACTS(shape)), "launch.h");                              \
-  KERNEL(name, DecodeParams, (gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>::kThreads), (gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>::kBlocks)) { \
-    gaze::decode<gaze::T, D, rows>(p);                                                                                             \
+#define DECODE_SHAPE(T, D, rows) gaze::DecodeShape<D, sizeof(gaze::T), rows / 8>
+#define DECODE_KERNEL(name, T, D, rows, shape)                                                               \
+  static_assert(DECODE_SHAPE(T, D, rows)::is(LAUNCH_FACTS(shape)), "launch.h");                              \
+  KERNEL(name, DecodeParams, (DECODE_SHAPE(T, D, rows)::kThreads), (DECODE_SHAPE(T, D, rows)::kBlocks)) {    \
+    gaze::decode<gaze::T, D, rows>(p);                                                                       \
   }
 #define DECODE_KERNELS(D, rows)                                                             \
   DECODE_KERNEL(decode_h##D##_r##rows##_bf16_kvbf16, bf16, D, rows, DECODE_##D##_R##rows)   \
