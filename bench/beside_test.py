@@ -88,6 +88,9 @@ class Verdict(unittest.TestCase):
         self.assertEqual(self.faults(dict(steps=1.6, bound=0.8), dict(steps=0.8)), [])
         self.assertEqual(self.faults(dict(nmse=1.2e-5), dict(nmse=1e-7)), [], "rounding alone costs as much")
         self.assertEqual(self.faults(dict(lse=None), dict(lse=None)), [])
+        small = dict(q="bf16", out="e4m3")
+        self.assertEqual(self.faults(dict(nmse=0.0154), dict(nmse=0.0164), 0.0154, small), [], "subnormal numbers of e4m3 have few digits")
+        self.assertTrue(self.faults(dict(nmse=0.0309), dict(nmse=0.0164), 0.0154, small))
 
     def test_wrong(self):
         for ours, peer in [

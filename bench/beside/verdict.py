@@ -19,7 +19,8 @@ def faults(c, ours, peer, rounding):
         out.append(f"nmse {ours['nmse']:.3g} beside {peer['nmse']:.3g}, {rounding:.3g} by rounding")
     if not ours["bound"] <= 1:
         out.append(f"{ours['bound']:.3g} of the bound")
-    if c["q"] != "e4m3" and not ours["nmse"] <= NMSE.get(c["out"], 5e-3):
+    # Where most values are below e4m3's normal numbers (a mean of 8,192 values: seed 382442818), rounding alone costs more than that.
+    if c["q"] != "e4m3" and not ours["nmse"] <= max(NMSE.get(c["out"], 5e-3), 2 * rounding):
         out.append(f"nmse {ours['nmse']:.3g}")
     if (ours["lse"] is None) != (peer["lse"] is None):
         out.append("an LSE is missing")
