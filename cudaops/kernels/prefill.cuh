@@ -477,23 +477,9 @@ struct Prefill {
       if (warp == 0) next.seek(tile(), tile());
       __syncthreads();
     }
-    zero_tail(tile().o_base);
-    if (tid == 0) next.leave();
-  }
-
-  // zero_tail clears out from an element on: the rows past the last request's.
-  __device__ __forceinline__ void zero_tail(int64_t from) const {
     const int size = kWiden && (p.out_type == TYPE_F16 || p.out_type == TYPE_BF16) ? 2 : sizeof(E);
-    const int64_t first = (int64_t)blockIdx.x * S::kThreads + tid, step = (int64_t)gridDim.x * S::kThreads;
-    uint8_t *out = static_cast<uint8_t *>(p.out) + from * size;
-    const int64_t bytes = (p.tokens * p.q_heads * DVO - from) * size;
-    if (aligned16(p.out) && aligned16(out)) {
-#pragma unroll 1
-      for (int64_t e = first; e < bytes / 16; e += step) reinterpret_cast<uint4 *>(out)[e] = make_uint4(0, 0, 0, 0);
-    } else {
-#pragma unroll 1
-      for (int64_t e = first; e < bytes; e += step) out[e] = 0;
-    }
+    zero_tail(p.out, tile().o_base * size, p.tokens * p.q_heads * DVO * size, (int64_t)blockIdx.x * S::kThreads + tid, (int64_t)gridDim.x * S::kThreads);
+    if (tid == 0) next.leave();
   }
 };
 

@@ -250,4 +250,17 @@ struct Scheduler {
   }
 };
 
+// zero_tail clears out's bytes from one on, the rows past the last request's: a thread its own and every step-th after it, 16 at a time where
+// both ends allow it.
+__device__ __forceinline__ void zero_tail(void *out, int64_t from, int64_t end, int64_t thread, int64_t step) {
+  uint8_t *tail = static_cast<uint8_t *>(out) + from;
+  if (aligned16(out) && aligned16(tail)) {
+#pragma unroll 1
+    for (int64_t i = thread; i < (end - from) / 16; i += step) reinterpret_cast<uint4 *>(tail)[i] = make_uint4(0, 0, 0, 0);
+  } else {
+#pragma unroll 1
+    for (int64_t i = thread; i < end - from; i += step) tail[i] = 0;
+  }
+}
+
 }  // namespace gaze

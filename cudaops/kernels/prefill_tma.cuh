@@ -186,7 +186,7 @@ struct PrefillTma {
       }
       kv.n += e.blocks;
     }
-    zero_tail(me);
+    zero_tail(p.out, end * 2, p.tokens * p.q_heads * DVO * 2, (int64_t)blockIdx.x * S::kHelpers + me, (int64_t)gridDim.x * S::kHelpers);
     if (me == 0) next.leave();
   }
 
@@ -301,20 +301,6 @@ struct PrefillTma {
       report(p.fault, p.op, FAULT_PAGE, b, page, p.pages);
     }
     return bad;
-  }
-
-  // zero_tail clears the rows of out past the last request's.
-  __device__ __forceinline__ void zero_tail(int me) const {
-    const int64_t first = (int64_t)blockIdx.x * S::kHelpers + me, step = (int64_t)gridDim.x * S::kHelpers;
-    uint16_t *out = static_cast<uint16_t *>(p.out) + end;
-    const int64_t elements = p.tokens * p.q_heads * DVO - end;
-    if (aligned16(p.out) && aligned16(out)) {
-#pragma unroll 1
-      for (int64_t e = first; e < elements / 8; e += step) reinterpret_cast<uint4 *>(out)[e] = make_uint4(0, 0, 0, 0);
-    } else {
-#pragma unroll 1
-      for (int64_t e = first; e < elements; e += step) out[e] = 0;
-    }
   }
 
   // ---- the consumers ----
