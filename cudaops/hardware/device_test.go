@@ -63,6 +63,15 @@ func read(t testing.TB, rt *cudaops.Runtime, x *attn.Tensor) []byte {
 	return b
 }
 
+// recorded gives what replays a call; the recording is closed with the test.
+func recorded(t testing.TB, rt *cudaops.Runtime, call func() error) func() error {
+	t.Helper()
+	rec, err := rt.Record(call)
+	must(t, err)
+	t.Cleanup(func() { must(t, rec.Close()) })
+	return rec.Run
+}
+
 func int32s(v ...int32) []byte {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {

@@ -15,7 +15,7 @@ import (
 	"github.com/gaze-ml/gaze/ops"
 )
 
-// TestBadAppend: a row with a bad position, request or page goes nowhere, its query becomes 0, the others are where they belong.
+// TestBadAppend: a row with a bad position, request or page goes nowhere, its query becomes 0, the others are where they belong; so too in a replay.
 func TestBadAppend(t *testing.T) {
 	const page, hkv, hq, d, columns, pages = 16, 2, 4, 64, 3, 6
 	rt := open(t, 0)
@@ -42,15 +42,20 @@ func TestBadAppend(t *testing.T) {
 						c.QueryOut = poisoned(t, rt, attn.BF16, 4, hq, d)
 					}
 					outputs := []*attn.Tensor{&c.KeyCache, &c.ValueCache, &c.QueryOut}
-					run := func() error {
-						for _, x := range outputs {
-							if x.Valid() {
-								must(t, rt.Write(x.Ptr, bytes.Repeat([]byte{0xff}, x.Bytes())))
+					afresh := func(call func() error) func() error {
+						return func() error {
+							for _, x := range outputs {
+								if x.Valid() {
+									must(t, rt.Write(x.Ptr, bytes.Repeat([]byte{0xff}, x.Bytes())))
+								}
 							}
+							return call()
 						}
-						return rt.Backend().Append(&c)
 					}
+					call := func() error { return rt.Backend().Append(&c) }
+					run := afresh(call)
 					must(t, run(), rt.Sync())
+					replay := afresh(recorded(t, rt, call))
 					good := results(t, rt, outputs...)
 					// without is good where the rows, which lie in page 1 from slot 3 on, went nowhere.
 					without := func(rows ...int) []byte {
@@ -104,15 +109,20 @@ func TestBadAppend(t *testing.T) {
 						if slices.ContainsFunc(results(t, rt, outputs...), func(x byte) bool { return x != 0xff }) {
 							t.Errorf("%s: something was written before the check", b.name)
 						}
-						must(t, run())
-						told("by the kernel", rt.Sync())
-						must(t, rt.Sync())
-						if got := results(t, rt, outputs...); b.rows != nil && !bytes.Equal(got, without(b.rows...)) {
-							t.Errorf("%s: rows %v are somewhere, or others are not in their places", b.name, b.rows)
+						for how, run := range map[string]func() error{"by the kernel": run, "in a replay": replay} {
+							must(t, run())
+							told(how, rt.Sync())
+							must(t, rt.Sync())
+							if got := results(t, rt, outputs...); b.rows != nil && !bytes.Equal(got, without(b.rows...)) {
+								t.Errorf("%s, %s: rows %v are somewhere, or others are not in their places", b.name, how, b.rows)
+							}
 						}
-						must(t, rt.Write(at, was), run(), rt.Sync())
-						if !bytes.Equal(results(t, rt, outputs...), good) {
-							t.Errorf("%s: the next good call gives something else", b.name)
+						must(t, rt.Write(at, was))
+						for how, run := range map[string]func() error{"call": run, "replay": replay} {
+							must(t, run(), rt.Sync())
+							if !bytes.Equal(results(t, rt, outputs...), good) {
+								t.Errorf("%s: the next good %s gives something else", b.name, how)
+							}
 						}
 					}
 				})
@@ -121,25 +131,30 @@ func TestBadAppend(t *testing.T) {
 	}
 }
 
-// TestBadPosition: RoPE at a position below -1 gives a row of 0, the others are right, and the next wait tells, once.
+// TestBadPosition: RoPE at a position below -1 gives a row of 0, the others are right, and the next wait tells, once; so too in a replay.
 func TestBadPosition(t *testing.T) {
 	rt := open(t, 0)
 	const row = 2 * 64 * 2
 	c := &attn.RoPECall{X: device(t, rt, attn.BF16, encode(attn.BF16, 3*2*64, func(i int) float64 { return float64(i%9) - 4 }), 3, 2, 64),
 		Positions: device(t, rt, attn.I32, int32s(7, 8, 9), 3), RoPEConfig: attn.RoPEConfig{Base: 10000}, Out: poisoned(t, rt, attn.BF16, 3, 2, 64)}
-	must(t, c.Infer(), rt.Backend().RoPE(c))
+	call := func() error { return rt.Backend().RoPE(c) }
+	must(t, c.Infer(), call())
 	good := read(t, rt, &c.Out)
-	must(t, rt.Write(c.Positions.At(1), int32s(-2)), rt.Backend().RoPE(c))
-	if err := rt.Sync(); !errors.Is(err, ops.ErrArgument) || !strings.Contains(err.Error(), "positions") || !strings.Contains(err.Error(), "row 1: -2") {
-		t.Errorf("%v, want ErrArgument of positions, row 1", err)
-	}
-	must(t, rt.Sync())
-	if !bytes.Equal(read(t, rt, &c.Out), slices.Concat(good[:row], make([]byte, row), good[2*row:])) {
-		t.Error("other rows are wrong, or the bad position's is not 0")
+	replay := recorded(t, rt, call)
+	must(t, rt.Write(c.Positions.At(1), int32s(-2)))
+	for how, run := range map[string]func() error{"call": call, "replay": replay} {
+		must(t, rt.Write(c.Out.Ptr, bytes.Repeat([]byte{0xff}, 3*row)), run())
+		if err := rt.Sync(); !errors.Is(err, ops.ErrArgument) || !strings.Contains(err.Error(), "positions") || !strings.Contains(err.Error(), "row 1: -2") {
+			t.Errorf("%s: %v, want ErrArgument of positions, row 1", how, err)
+		}
+		must(t, rt.Sync())
+		if !bytes.Equal(read(t, rt, &c.Out), slices.Concat(good[:row], make([]byte, row), good[2*row:])) {
+			t.Errorf("%s: other rows are wrong, or the bad position's is not 0", how)
+		}
 	}
 }
 
-// TestBadIDs: a bad id gets a row of 0 and the others are right, and the next wait tells, once; with CheckValues nothing is written.
+// TestBadIDs: a bad id gets a row of 0 and the others are right, and the next wait tells, once, in a replay too; with CheckValues nothing is written.
 func TestBadIDs(t *testing.T) {
 	rt := open(t, 0)
 	table := encode(attn.BF16, 5*64, func(i int) float64 { return float64(i%7) - 3 })
@@ -158,9 +173,13 @@ func TestBadIDs(t *testing.T) {
 		t.Error("something was written")
 	}
 	c.CheckValues = false
-	must(t, rt.Backend().Embedding(c))
-	told(rt.Sync())
-	if !bytes.Equal(read(t, rt, &c.Out), slices.Concat(table[4*128:], make([]byte, 128), table[:128])) {
-		t.Error("other rows are wrong, or the bad id's is not 0")
+	call := func() error { return rt.Backend().Embedding(c) }
+	for _, run := range []func() error{call, recorded(t, rt, call)} {
+		must(t, rt.Write(c.Out.Ptr, bytes.Repeat([]byte{0xff}, 3*128)), run())
+		told(rt.Sync())
+		if !bytes.Equal(read(t, rt, &c.Out), slices.Concat(table[4*128:], make([]byte, 128), table[:128])) {
+			t.Error("other rows are wrong, or the bad id's is not 0")
+		}
+		must(t, rt.Sync())
 	}
 }

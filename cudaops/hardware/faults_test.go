@@ -42,7 +42,7 @@ type faulty struct {
 	requests int
 }
 
-// try makes the call with the bad value: checked before the launch, and found by the kernel.
+// try makes the call with the bad value: checked before the launch, found by the kernel, and found where a recording of the good call is replayed.
 func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 	outputs := []*attn.Tensor{f.out, f.sf, f.lseOf}
 	run := func() error { return f.call.Run(rt.Backend()) }
@@ -67,6 +67,7 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 	must(t, run(), rt.Sync())
 	good := results(t, rt, outputs...)
 	goodOut, goodLSE := read(t, rt, f.out), read(t, rt, f.lseOf)
+	replay := recorded(t, rt, run)
 	was := make([]byte, 4)
 	at := bad.in.At(bad.index)
 	must(t, rt.Read(was, at), rt.Write(at, int32s(bad.value)))
@@ -121,10 +122,20 @@ func (f faulty) try(t *testing.T, rt *cudaops.Runtime, bad badValue) {
 			}
 		}
 	}
+	direct := results(t, rt, outputs...)
 	clear()
-	must(t, rt.Write(at, was), run(), rt.Sync())
-	if !bytes.Equal(results(t, rt, outputs...), good) {
-		t.Error("the next good call gives something else")
+	must(t, replay())
+	told("in a replay", rt.Sync())
+	must(t, rt.Sync())
+	if bad.bad != nil && !bytes.Equal(results(t, rt, outputs...), direct) {
+		t.Error("the replay gives something else than the kernel alone")
+	}
+	for how, run := range map[string]func() error{"call": run, "replay": replay} {
+		clear()
+		must(t, rt.Write(at, was), run(), rt.Sync())
+		if !bytes.Equal(results(t, rt, outputs...), good) {
+			t.Errorf("the next good %s gives something else", how)
+		}
 	}
 }
 
@@ -199,6 +210,15 @@ func TestBadDecode(t *testing.T) {
 			}
 			for _, bad := range bads {
 				t.Run(bad.name, func(t *testing.T) { f.try(t, rt, bad) })
+			}
+			u := *c
+			u.SeqLens.DType = attn.U32
+			must(t, u.Infer())
+			uf := f
+			uf.call, uf.check, uf.out, uf.sf, uf.lseOf = &u, &u.CheckValues, &u.Out, &u.OutScale, &u.LSE
+			for name, length := range map[string]int32{"uint32 2^31": math.MinInt32, "uint32 2^32-1": -1, "uint32 over the table": 65} {
+				bad := badValue{in: &u.SeqLens, index: 1, value: length, arg: "seq_lens", request: 1, bad: one}
+				t.Run(name, func(t *testing.T) { uf.try(t, rt, bad) })
 			}
 			if s.cum {
 				t.Run("over max_q_len", func(t *testing.T) {
