@@ -38,13 +38,16 @@ func (b *Backend) Append(c *attn.AppendCall) error {
 			rows += c.Query.Shape[0] * c.Query.Shape[1]
 		}
 	}
-	if at.err != nil || rows == 0 {
+	if at.err != nil {
 		return at.err
 	}
 	if c.CheckValues {
 		if err := rt.checkAppend(c); err != nil {
 			return err
 		}
+	}
+	if rows == 0 {
+		return nil
 	}
 	const rowsPerBlock = 8 // a warp a row, or some where there are many
 	return launch(rt, k, c, rt.blocks(rows, rowsPerBlock), 1, true, p)

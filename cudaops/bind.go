@@ -89,11 +89,11 @@ func (b *binding) room(n int) (driver.Addr, error) {
 	rt := b.rt
 	if b.scratch+n > rt.tables.bytes {
 		size := max(2*rt.tables.bytes, n, 1<<20)
-		a, err := rt.alloc(size)
+		a, err := rt.alloc(size, false)
 		if err != nil {
 			return 0, err
 		}
-		rt.tables, b.scratch = block{a, size}, 0
+		rt.tables, b.scratch = block{at: a, bytes: size}, 0
 	}
 	a := rt.tables.at + driver.Addr(b.scratch)
 	b.scratch += (n + 255) &^ 255

@@ -36,11 +36,11 @@ func (b *blas) open(rt *Runtime) (bool, error) {
 		b.absent = err
 		return false, nil
 	}
-	a, err := rt.alloc(blasWorkspace)
+	a, err := rt.alloc(blasWorkspace, false)
 	if err != nil {
 		return false, join(err, h.Close())
 	}
-	b.handle, b.workspace, b.plans = h, block{a, blasWorkspace}, map[cublaslt.Product]*cublaslt.Plan{}
+	b.handle, b.workspace, b.plans = h, block{at: a, bytes: blasWorkspace}, map[cublaslt.Product]*cublaslt.Plan{}
 	return true, nil
 }
 

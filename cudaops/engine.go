@@ -81,11 +81,11 @@ func (e *Engine) scratch(n int) (driver.Addr, error) {
 			return a, nil
 		}
 	}
-	a, err := e.rt.alloc(max(n, chunk))
+	a, err := e.rt.alloc(max(n, chunk), false)
 	if err != nil {
 		return 0, err
 	}
-	e.chunks = append(e.chunks, block{a, max(n, chunk)})
+	e.chunks = append(e.chunks, block{at: a, bytes: max(n, chunk)})
 	e.used = n
 	return a, nil
 }

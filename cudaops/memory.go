@@ -15,18 +15,19 @@ func (rt *Runtime) Alloc(bytes int) (driver.Pointer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := rt.alloc(bytes)
+	a, err := rt.alloc(bytes, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := rt.ctx.Fill(a, 0, max(bytes, 1)); err != nil {
-		return nil, rt.fail("alloc", err)
+		rt.memory.remove(a)
+		return nil, rt.fail("alloc", join(err, rt.ctx.Free(a)))
 	}
 	return a.Pointer(), nil
 }
 
-// alloc gives memory of any content, with the lock held.
-func (rt *Runtime) alloc(bytes int) (driver.Addr, error) {
+// alloc gives memory of any content, with the lock held; given to the caller, or kept by the Runtime until Close.
+func (rt *Runtime) alloc(bytes int, given bool) (driver.Addr, error) {
 	op := fmt.Sprintf("alloc %d bytes", bytes)
 	if bytes < 0 {
 		return 0, attn.Errorf(attn.ErrArgument, "alloc", "bytes", "0 or more", "%d", bytes)
@@ -45,7 +46,7 @@ func (rt *Runtime) alloc(bytes int) (driver.Addr, error) {
 		}
 		return 0, err
 	}
-	rt.memory.add(block{a, n})
+	rt.memory.add(block{at: a, bytes: n, given: given})
 	return a, nil
 }
 
@@ -61,13 +62,10 @@ func (rt *Runtime) Free(p driver.Pointer) error {
 		return err
 	}
 	a := driver.Of(p)
-	if a == rt.counts {
+	if b, ok := rt.memory.at(a); !ok || b.at != a || !b.given {
 		return rt.foreign(op, "ptr", a)
 	}
-	b, ok := rt.memory.remove(a)
-	if !ok {
-		return rt.foreign(op, "ptr", a)
-	}
+	b, _ := rt.memory.remove(a)
 	if err := rt.ctx.Sync(); err != nil {
 		rt.memory.add(b)
 		return rt.fail(op, err)

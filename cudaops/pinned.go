@@ -22,7 +22,7 @@ func (rt *Runtime) Pinned(n int) ([]byte, error) {
 	if err != nil {
 		return nil, rt.fail(fmt.Sprintf("pinned %d bytes", n), err)
 	}
-	rt.pinned.add(block{hostAddr(b), n})
+	rt.pinned.add(block{at: hostAddr(b), bytes: n})
 	return b, nil
 }
 

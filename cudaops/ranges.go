@@ -11,6 +11,7 @@ import (
 type block struct {
 	at    driver.Addr
 	bytes int
+	given bool // by Alloc: the caller's to give back, not the Runtime's own
 }
 
 // blocks are the allocations of a device in the order of their addresses. Whose memory a pointer names is looked up here, never taken

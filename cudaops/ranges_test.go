@@ -19,7 +19,7 @@ func TestBlocks(t *testing.T) {
 		return slices.ContainsFunc(list, func(o block) bool { return b.at < o.at+driver.Addr(o.bytes) && o.at < b.at+driver.Addr(b.bytes) })
 	}
 	for range 3000 {
-		if b := (block{driver.Addr(1000 + r.IntN(4000)), 1 + r.IntN(60)}); r.IntN(3) > 0 && !overlaps(b) {
+		if b := (block{at: driver.Addr(1000 + r.IntN(4000)), bytes: 1 + r.IntN(60)}); r.IntN(3) > 0 && !overlaps(b) {
 			s.add(b)
 			list = append(list, b)
 		} else if len(list) > 0 && r.IntN(2) == 0 {

@@ -18,7 +18,8 @@ type Recording struct {
 
 // Record notes the work that f launches instead of running it. Calls that wait, copy host memory, allocate, or read host tables are
 // refused meanwhile, and what they would have done is the caller's to do before: a first run outside of a recording loads kernels and
-// makes room. Work that other goroutines launch on this Runtime before f returns is noted too.
+// makes room. Work that other goroutines launch on this Runtime before f returns is noted too. Memory that the work names must live as
+// long as the Recording is run: that is not checked.
 func (rt *Runtime) Record(f func() error) (ops.Recording, error) {
 	const op = "record"
 	if err := rt.begin(op); err != nil {
@@ -27,7 +28,9 @@ func (rt *Runtime) Record(f func() error) (ops.Recording, error) {
 	ended := false
 	defer func() {
 		if !ended { // f has panicked
-			rt.end(op)
+			if r, err := rt.end(op); err == nil {
+				_ = r.Close()
+			}
 		}
 	}()
 	err := f()
@@ -99,13 +102,17 @@ func (r *Recording) Run() error {
 	return nil
 }
 
-// Close waits for what was launched and gives the graph back. A second Close does nothing. Closing the Runtime closes its recordings.
+// Close waits for what was launched and gives the graph back; ErrUnsupported while something is recorded. A second Close does nothing.
+// Closing the Runtime closes its recordings.
 func (r *Recording) Close() error {
 	rt := r.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if r.graph == nil || rt.closed {
 		return nil
+	}
+	if err := rt.waiting("close"); err != nil {
+		return err
 	}
 	err := rt.ctx.Sync()
 	return rt.fail("close", join(err, r.discard()))

@@ -18,7 +18,7 @@ func TestResident(t *testing.T) {
 	for range 2000 {
 		at := driver.Addr(1024 * (1 + r.IntN(40)))
 		if _, taken := o.remove(at); !taken {
-			o.add(block{at, 1 + r.IntN(1024)})
+			o.add(block{at: at, bytes: 1 + r.IntN(1024)})
 		}
 		if r.IntN(500) == 0 {
 			o.clear()

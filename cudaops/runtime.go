@@ -102,14 +102,14 @@ func (rt *Runtime) setUp() (err error) {
 	if err != nil {
 		return err
 	}
-	rt.memory.add(block{own, countBytes + faultBytes})
+	rt.memory.add(block{at: own, bytes: countBytes + faultBytes})
 	rt.counts, rt.faults = own, own+countBytes
 	if n := rt.workspaceBytes(); n > 0 {
 		a, err := rt.ctx.Alloc(n)
 		if err != nil {
 			return err
 		}
-		rt.workspace = block{a, n}
+		rt.workspace = block{at: a, bytes: n}
 		rt.memory.add(rt.workspace)
 	}
 	return rt.ctx.Fill(own, 0, countBytes+faultBytes)
@@ -218,15 +218,18 @@ func join(a, b error) error {
 }
 
 // Close waits for what was launched, reports what Sync would, and gives everything back. A second Close does nothing; any other method
-// then returns ErrClosed.
+// then returns ErrClosed. ErrUnsupported while something is recorded.
 func (rt *Runtime) Close() error {
-	ops.Unregister(rt)
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if rt.closed {
 		return nil
 	}
+	if err := rt.waiting("close"); err != nil {
+		return err
+	}
 	rt.closed = true
+	ops.Unregister(rt)
 	var errs []error
 	if rt.faults != 0 && rt.broken == nil {
 		errs = append(errs, rt.sync("close"))

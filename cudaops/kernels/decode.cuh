@@ -525,7 +525,7 @@ struct Decode {
       top2 = top * scale;
       if (p.sinks != nullptr) {
         const float sink = p.sinks[h];
-        const float none = sink > top ? GAZE_INF : -GAZE_INF;
+        const float none = sink > top && sink < GAZE_INF ? GAZE_INF : -GAZE_INF;  // without keys only a finite sink counts
         const float over = top == -GAZE_INF ? none : fmaf(-top, natural, sink) * kLog2e;  // the sink's logit over the top one, base 2
         if (over > 0) {
           factor = exp2_approx(-over);

@@ -427,7 +427,7 @@ struct Prefill {
       uint32_t w[kTall][kCols][2];
       weights(s, w);
       // A NaN or infinity in V times a weight of 0 would reach rows that don't see it: then one product for each query row.
-      if (masked && p.causal && query1 > query0 && __syncthreads_or(values_nonfinite(block))) {
+      if (masked && p.causal && __syncthreads_or(values_nonfinite(block))) {
         const int from = (x.row0 + warp * 16 * kTall) / group, to = (x.row0 + (warp + 1) * 16 * kTall - 1) / group;
 #pragma unroll 1
         for (int i = from; i <= to; i++) product<true>(block, w, i, (int)max((int64_t)-1, min(i + shift, (int64_t)x.keys - 1)));

@@ -84,7 +84,7 @@ def attend(q, k, v, c1, c2, see, sinks):
                 m = max(s.max(initial=-np.inf), sink)
                 if np.isnan(s).any():
                     m = np.nan
-                if m == -np.inf:
+                if m == -np.inf or len(keys) == 0 and not np.isfinite(sink):  # H3: without keys only a finite sink counts
                     continue
                 e = np.exp(s - m)
                 den = e.sum() + np.exp(sink - m)

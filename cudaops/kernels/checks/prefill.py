@@ -272,6 +272,7 @@ def prefill_cases():
         for dt in HALVES:
             c[f"far_scores/{dt.name}{t}"] = dict(dt=dt, qlens=(9, 150), lens=(300, 200), page=page, hq=4, d=64, scale=1.25, values=far_keys, values_q=far_query)
         c["hidden_nan" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(38))
+        c["hidden_nan/group" + t] = dict(qlens=(4, 3), lens=(40, 4), page=page, hq=128, hkv=1, d=64, values=nan_tail(38))  # tiles of one query row
         c["hidden_nan/long" + t] = dict(qlens=(150, 9), lens=(150, 9), page=page, hq=4, d=128, values=nan_tail(100))
         c["hidden_inf" + t] = dict(qlens=(20, 9), lens=(40, 9), page=page, hq=4, d=64, values=nan_tail(30, math.inf))
 
