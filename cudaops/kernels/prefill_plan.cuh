@@ -118,7 +118,8 @@ struct Scheduler {
     if (p.kv_lens[i] < 0) fault(FAULT_SEQ_LEN_NEGATIVE, p.kv_lens[i], 0);
     if (p.block_tables != nullptr && want_keys > room) fault(FAULT_SEQ_LEN_TABLE, want_keys, room);
     if (want_keys > p.max_kv_len) fault(FAULT_SEQ_LEN_MAX, want_keys, p.max_kv_len);
-    if (row + want_rows > p.tokens) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
+    // With both offsets a request's rows don't follow those before it: nothing of it is wrong if those are too many.
+    if ((p.offsets_q == nullptr || p.offsets_o == nullptr) && row + want_rows > p.tokens) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
     // within tells whether n rows from `base` on, `stride` apart, lie in a tensor of `all` rows.
     auto within = [&](uint32_t reason, int64_t base, int64_t n, int64_t all, int64_t stride) {
       const int64_t most = (all - n) * stride;

@@ -219,7 +219,6 @@ def decode_cases():
         c[f"window={w}"] = dict(lens=(20, 200, 1), window=w, d=64, hq=4, L=1)
         c[f"window={w}/q_len=4"] = dict(lens=(20, 200, 1), window=w, d=64, hq=4, L=4)
     c["sinks"] = dict(lens=(37, 0, 300, 2), window=7, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
-    c["sinks/inf"] = dict(lens=(0, 0), sinks=(math.inf, 2, -math.inf, 80), hq=4, hkv=2, d=64)
     c["sinks/q_len=3"] = dict(lens=(37, 0, 300, 2), L=3, sinks=(math.log(8), math.log(24), -math.inf, 80), hq=4, hkv=2, d=64)
     for L in (1, 4, 17, 33):
         c[f"mask/q_len={L}"] = dict(lens=(100, L, 70, 2), L=L, hq=4, d=64, mask=lambda b, i, x: (i * 7 + x * 3 + b) % 5 < 3)
@@ -410,6 +409,7 @@ def e4m3_cases(plant, one_nan, nan_q, table, lengths):
     c["e4m3/bad/table/split"] = dict(e, lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
     c["e4m3/bad/table/one_block"] = dict(e, lens=(100, 200, 150), hq=4, d=64, grid=1, break_it=table(0, 1, -7), expect=(7, 0, -7, 33))
     c["e4m3/bad/len"] = dict(e, lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
+    c["sinks/inf"] = dict(lens=(0, 0), sinks=(math.inf, 2, -math.inf, 80), hq=4, hkv=2, d=64)
     return c
 
 
