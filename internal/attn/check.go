@@ -93,8 +93,8 @@ func (c *checker) scalarTensor(arg string, t *Tensor) {
 }
 
 func (c *checker) finite(arg string, x float64) {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		c.add(ErrArgument, arg, "a finite number", "%v", x)
+	if f := float64(float32(x)); math.IsNaN(f) || math.IsInf(f, 0) { // backends compute in float32
+		c.add(ErrArgument, arg, "a finite number of float32", "%v", x)
 	}
 }
 
@@ -106,8 +106,8 @@ func (c *checker) positive(arg string, x float64) {
 
 // heads wants Hq to be a multiple of Hkv.
 func (c *checker) heads(hq, hkv int) {
-	if hkv == 0 || hq%hkv != 0 {
-		c.add(ErrShape, "num_heads", "query heads a multiple of KV heads", "%d query heads, %d KV heads", hq, hkv)
+	if hq == 0 || hkv == 0 || hq%hkv != 0 {
+		c.add(ErrShape, "num_heads", "query heads a multiple of KV heads, 1 or more", "%d query heads, %d KV heads", hq, hkv)
 	}
 }
 
