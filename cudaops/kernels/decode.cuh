@@ -224,7 +224,7 @@ struct Decode {
 
   // ---- queries ----
 
-  __device__ __forceinline__ void store_query(const Query &q) const { q.store(p, smem + S::kQuery, row_scales(), sign, scale); }
+  __device__ __forceinline__ void store_query(const Query &q) const { q.store(p, smem + S::kQuery, row_scales(), bmm1, scale); }
 
   // Of each row: the factor of its scores, base 2, and the power of two that q was divided by. Without widening all are `scale` and 1.
   __device__ __forceinline__ float2 *row_scales() const { return reinterpret_cast<float2 *>(smem + S::kScales); }
@@ -248,9 +248,8 @@ struct Decode {
 
   // Scores and maxima are kept as they come, without the scale: at large ones the product's rounding is worse than a factor of e, while
   // the difference of two that matter is small and exact.
-  float scale;    // |bmm1| · log2(e)
-  float natural;  // |bmm1|
-  uint32_t sign;  // flips both halves of a word of q where bmm1 is negative
+  float bmm1;
+  float scale;  // its factor · log2(e)
   float acc[kSteps][Tiles][4];
   float m[Tiles][2], l[Tiles][2];
 
@@ -296,6 +295,16 @@ struct Decode {
     if (masks == nullptr) return token <= at;
     const int draft = token - (keys - rows);
     return draft < 0 || (i < rows && (masks[(int64_t)i * (2 * ((p.q_len + 31) / 32)) + draft / 16] >> (draft % 16) & 1));
+  }
+
+  // sees tells whether query row i sees any token.
+  __device__ __forceinline__ bool sees(int i) const {
+    const int at = keys - rows + i;
+    if (masks == nullptr) return at >= 0;
+    int token = p.window_left < 0 ? 0 : (int)max((int64_t)at - p.window_left, (int64_t)0);
+#pragma unroll 1
+    while (token < keys && !visible(i, token)) token++;
+    return token < keys;
   }
 
   // unit works on the tokens in `ring`.
@@ -518,18 +527,20 @@ struct Decode {
   __device__ __forceinline__ void finish(const Cursor &c, int row, int d, const float4 (&o)[Vecs], float top, float sum, bool live) const {
     const int i = by_group(head0 + row), h = c.head * group + head0 + row - i * group;
     const int64_t token = c.r.row0 + query0 + i;
+    const float sink = p.sinks != nullptr ? p.sinks[h] : -GAZE_INF;
+    const bool finite = fabsf(sink) < GAZE_INF;
+    const bool zero = sum < 0 || (sum == 0 && !sees(query0 + i));  // a bad request, or no key; a NaN is neither
+    if (sum == 0 && !zero && !finite) sum = GAZE_NAN;              // all scores are -inf, and no sink takes the weight
     float top2 = 0, factor = 1;
-    const bool zero = sum <= 0;  // no key, or a bad request; a NaN is neither
     bool empty = sum < 0;
     if (!empty) {
       top2 = top * scale;
       if (p.sinks != nullptr) {
-        const float sink = p.sinks[h];
-        const float none = sink > top && sink < GAZE_INF ? GAZE_INF : -GAZE_INF;  // without keys only a finite sink counts
-        const float over = top == -GAZE_INF ? none : fmaf(-top, natural, sink) * kLog2e;  // the sink's logit over the top one, base 2
+        const float none = finite ? GAZE_INF : -GAZE_INF;  // without keys only a finite sink counts
+        const float over = top == -GAZE_INF ? none : fmaf(-top, factor_of(bmm1), sink) * kLog2e;  // the sink's logit over the top one, base 2
         if (over > 0) {
           factor = exp2_approx(-over);
-          sum = sum * factor + 1.0f;
+          sum = sum * factor + (finite ? 1.0f : GAZE_NAN);
           top2 = sink * kLog2e;
         } else {
           sum += exp2_approx(over);
@@ -711,11 +722,8 @@ struct Decode {
 
   // run works on this block's units; keys are those of request `lane`.
   __device__ __forceinline__ void run(int keys) {
-    const float bmm1 = p.bmm1_scale_at != nullptr ? *p.bmm1_scale_at : p.bmm1_scale;
-    sign = bmm1 < 0 ? 0x80008000u : 0;
-    natural = fabsf(bmm1);
-    scale = natural * kLog2e;
-    if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    bmm1 = p.bmm1_scale_at != nullptr ? *p.bmm1_scale_at : p.bmm1_scale;
+    scale = factor_of(bmm1) * kLog2e;
     const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks>(p, keys, shared_plan(), cursor(0));
     if (count == 0) return;
 

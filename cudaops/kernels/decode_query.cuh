@@ -17,7 +17,7 @@ struct Divider {
 // QueryTile holds a thread's part of a tile of q between fetch and store, which come a segment apart. Rows that don't exist are 0.
 //
 // A row of q may be scaled by a power of two on the way: `scales` has for each row the factor of its scores, base 2, and the inverse
-// power. A negative bmm1_scale becomes positive with q negated (`sign`), so that the largest score has the largest exponent.
+// power. On the way it is turned as bmm1 wants it.
 template <class T, int D, int Rows_, int Threads>
 struct QueryTile {
   typedef Rows<D> R;
@@ -44,17 +44,16 @@ struct QueryTile {
     }
   }
 
-  __device__ __forceinline__ void store(const DecodeParams &, uint8_t *rows, float2 *, uint32_t sign, float) const {
+  __device__ __forceinline__ void store(const DecodeParams &, uint8_t *rows, float2 *, float bmm1, float) const {
 #pragma unroll
     for (int n = 0; n < kEach; n++) {
       const int e = n * Threads + threadIdx.x;
-      if (e < Rows_ * R::kPieces)
-        *reinterpret_cast<uint4 *>(rows + R::at(e / R::kPieces, e % R::kPieces)) = make_uint4(x[n].x ^ sign, x[n].y ^ sign, x[n].z ^ sign, x[n].w ^ sign);
+      if (e < Rows_ * R::kPieces) *reinterpret_cast<uint4 *>(rows + R::at(e / R::kPieces, e % R::kPieces)) = turned<T>(x[n], bmm1);
     }
   }
 };
 
-// row_scale is bmm1_scale·log2(e)·power, but never 0: a hidden key's -inf times 0 would be NaN.
+// row_scale is |bmm1_scale|·log2(e)·power, but never 0: a hidden key's -inf times 0 would be NaN.
 __device__ __forceinline__ float row_scale(float scale, float power) {
   const float x = scale * power;
   return x == 0 ? __int_as_float(1) : x;
@@ -112,7 +111,7 @@ struct QueryTile<e4m3, D, Rows_, Threads> {
     }
   }
 
-  __device__ __forceinline__ void store(const DecodeParams &p, uint8_t *rows, float2 *scales, uint32_t sign, float scale) const {
+  __device__ __forceinline__ void store(const DecodeParams &p, uint8_t *rows, float2 *scales, float bmm1, float scale) const {
 #pragma unroll
     for (int n = 0; n < kEach; n++) {
       const int e = n * Threads + threadIdx.x, row = e / kLanes;
@@ -148,7 +147,7 @@ struct QueryTile<e4m3, D, Rows_, Threads> {
           for (int k = 0; k < 8; k++) w[k] = pack<f16>(__uint_as_float(w[k] << 16) * up, __uint_as_float(w[k] & 0xffff0000) * up);
         }
 #pragma unroll
-        for (int k = 0; k < 8; k++) w[k] ^= sign;
+        for (int k = 0; k < 8; k++) w[k] = turned<f16>(w[k], bmm1);
         *reinterpret_cast<uint4 *>(rows + R::at(row, 2 * block)) = make_uint4(w[0], w[2], w[4], w[6]);
         *reinterpret_cast<uint4 *>(rows + R::at(row, 2 * block + 1)) = make_uint4(w[1], w[3], w[5], w[7]);
       }

@@ -63,6 +63,7 @@ constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
 #define GAZE_INF __int_as_float(0x7f800000)
+#define GAZE_NAN __int_as_float(0x7fffffff)
 
 // report keeps the first fault.
 __device__ inline void report(Fault *f, uint32_t op, uint32_t reason, int64_t request, int64_t got, int64_t want) {

@@ -99,4 +99,19 @@ __device__ __forceinline__ bool nonfinite(Words... words) {
   return ((((words & 0x7fff7fffu) + kExponentOne<T> * 0x10001u) | ...) & 0x80008000u) != 0;
 }
 
+// The scale of scores is a positive factor of the products, and what else there is to it is done to q: a negative scale turns its signs, so
+// that the largest score has the largest exponent; 0 makes it 0·q, beside a factor of 1, since a hidden key's -inf times 0 would be NaN.
+__device__ __forceinline__ float factor_of(float scale) { return scale == 0 ? 1.0f : fabsf(scale); }
+
+// turned is what becomes of two 16-bit neighbours of q.
+template <class T>
+__device__ __forceinline__ uint32_t turned(uint32_t pair, float scale) {
+  if (scale != 0) return scale < 0 ? pair ^ 0x80008000u : pair;
+  return (nonfinite<T>(pair & 0xffffu) ? 0x7fffu : 0) | (nonfinite<T>(pair & 0xffff0000u) ? 0x7fff0000u : 0);
+}
+template <class T>
+__device__ __forceinline__ uint4 turned(uint4 x, float scale) {
+  return make_uint4(turned<T>(x.x, scale), turned<T>(x.y, scale), turned<T>(x.z, scale), turned<T>(x.w, scale));
+}
+
 }  // namespace gaze

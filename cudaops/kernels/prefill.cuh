@@ -195,19 +195,20 @@ struct Prefill {
       }
     }
   }
-  // A negative scale becomes positive with q negated, so that the largest score has the largest exponent. Each thread turns what it copied.
-  __device__ __forceinline__ void negate_query() const {
+  // turn_query makes of q what the scale wants of it. Each thread turns what it copied.
+  __device__ __forceinline__ void turn_query() const {
 #pragma unroll 1
     for (int i = 0; i < kQueryEach; i++) {
       const int e = i * S::kThreads + tid;
       uint4 *x = reinterpret_cast<uint4 *>(smem + S::kQuery + RK::at(e / RK::kPieces, e % RK::kPieces));
-      *x = make_uint4(x->x ^ 0x80008000u, x->y ^ 0x80008000u, x->z ^ 0x80008000u, x->w ^ 0x80008000u);
+      *x = turned<T>(*x, c1);
     }
   }
 
   // ---- a block of keys ----
 
-  float scale;  // |scale| · log2(e)
+  float c1;     // scale, with e4m3 operands times theirs
+  float scale;  // its factor · log2(e)
   float acc[kTall][kDims][4];
   float m[kTall][2], l[kTall][2];
   int limit[kTall][2];  // the last key that a row sees
@@ -333,7 +334,8 @@ struct Prefill {
         float sum = l[i][r];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        const bool empty = bad || sum == 0;
+        const bool empty = bad || limit[i][r] < 0;
+        if (sum == 0) sum = GAZE_NAN;  // all scores are -inf
         const float f = empty ? 0.0f : value_scale / sum;
         const int row = i * 16 + r * 8 + g, at = x.row0 + warp * 16 * kTall + row;
 #pragma unroll
@@ -367,7 +369,7 @@ struct Prefill {
 
   float value_scale;
 
-  __device__ __forceinline__ void one_tile(const Tile &x, bool negative) {
+  __device__ __forceinline__ void one_tile(const Tile &x) {
     const int query0 = x.row0 / group, query1 = min(x.rows - 1, (x.row0 + kTileRows - 1) / group);
     const int64_t shift = (int64_t)x.keys - x.rows;
     const int end = p.causal ? (int)max((int64_t)0, min((int64_t)x.keys, query1 + shift + 1)) : x.keys;
@@ -402,7 +404,7 @@ struct Prefill {
 #pragma unroll 1
     for (; block >= 0; block--) {
       cp_wait<0>();
-      if (first && negative) negate_query();
+      if (first && c1 <= 0) turn_query();
       first = false;
       __syncthreads();
       if (block > 0) load_block(block - 1);
@@ -462,17 +464,15 @@ struct Prefill {
   }
 
   __device__ __forceinline__ void run() {
-    const float c1 = kWiden ? p.scale * *p.q_scale * *p.k_scale : p.scale;
+    c1 = kWiden ? p.scale * *p.q_scale * *p.k_scale : p.scale;
     value_scale = kWiden ? *p.v_scale : 1;
-    const bool negative = c1 < 0;
-    scale = (negative ? -c1 : c1) * kLog2e;
-    if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    scale = factor_of(c1) * kLog2e;
     Scheduler next(p, blockIdx.x, DQK, DVO);
     if (warp == 0) next.seek(tile(), tile());
     __syncthreads();
     while (tile().b < p.batch) {
       if (warp == 0) next.draw();
-      one_tile(tile(), negative);
+      one_tile(tile());
       __syncthreads();
       if (warp == 0) next.seek(tile(), tile());
       __syncthreads();

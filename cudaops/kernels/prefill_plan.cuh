@@ -99,6 +99,13 @@ struct Scheduler {
     return sum - x;
   }
 
+  // rows_before is what request i adds to the rows before the next one. Where both offsets say where rows lie, one that claims too many of
+  // them takes none from the others.
+  __device__ __forceinline__ int rows_before(int i) const {
+    const int n = max(0, p.q_lens[i]);
+    return n > p.max_q_len && p.offsets_q != nullptr && p.offsets_o != nullptr ? 0 : n;
+  }
+
   // judge fills in what request `i`, whose rows and keys begin at `row` and `key`, has; block 0 reports what is wrong.
   __device__ __forceinline__ void judge(int i, int64_t row, int64_t key, Tile &x) const {
     const bool blame = blockIdx.x == 0;
@@ -118,8 +125,7 @@ struct Scheduler {
     if (p.kv_lens[i] < 0) fault(FAULT_SEQ_LEN_NEGATIVE, p.kv_lens[i], 0);
     if (p.block_tables != nullptr && want_keys > room) fault(FAULT_SEQ_LEN_TABLE, want_keys, room);
     if (want_keys > p.max_kv_len) fault(FAULT_SEQ_LEN_MAX, want_keys, p.max_kv_len);
-    // With both offsets a request's rows don't follow those before it: nothing of it is wrong if those are too many.
-    if ((p.offsets_q == nullptr || p.offsets_o == nullptr) && row + want_rows > p.tokens) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
+    if (row + want_rows > p.tokens) fault(FAULT_Q_ROWS, row + want_rows, p.tokens);
     // within tells whether n rows from `base` on, `stride` apart, lie in a tensor of `all` rows.
     auto within = [&](uint32_t reason, int64_t base, int64_t n, int64_t all, int64_t stride) {
       const int64_t most = (all - n) * stride;
@@ -206,7 +212,7 @@ struct Scheduler {
       const int i = b + lane;
       const bool live = i < p.batch;
       int64_t all_rows, all_keys, all_tiles;
-      const int64_t row = rows + before_lane(live ? max(0, p.q_lens[i]) : 0, lane, all_rows);
+      const int64_t row = rows + before_lane(live ? rows_before(i) : 0, lane, all_rows);
       const int64_t key = keys + before_lane(live ? max(0, p.kv_lens[i]) : 0, lane, all_keys);
       Tile x;
       int n = 0;

@@ -213,11 +213,11 @@ struct PrefillTma {
     if (x.b != looked_at && bad_table(x, me)) x.bad = 1;  // as all later tiles of the request will say
     looked_at = x.b;
     cp_wait<0>();
-    if (p.scale < 0) {  // a negative scale becomes positive with q negated
+    if (p.scale <= 0) {
 #pragma unroll 1
       for (int e = me; e < kTileRows * (DQK / 8); e += S::kHelpers) {
         uint4 *y = reinterpret_cast<uint4 *>(dst + query_place(e / (DQK / 8), e % (DQK / 8)));
-        *y = make_uint4(y->x ^ 0x80008000u, y->y ^ 0x80008000u, y->z ^ 0x80008000u, y->w ^ 0x80008000u);
+        *y = turned<T>(*y, p.scale);
       }
     }
     fence_async();
@@ -307,7 +307,7 @@ struct PrefillTma {
 
   float acc[kDims][4];
   float m[2], l[2];
-  float scale;    // |scale| · log2(e)
+  float scale;    // its factor · log2(e)
   int limit[2];   // the last key that a row sees
   int consumer;   // 0 or 1
   int g, t;
@@ -461,8 +461,7 @@ struct PrefillTma {
     consumer = warp / 4 - 1;
     g = lane / 4;
     t = lane % 4;
-    scale = (p.scale < 0 ? -p.scale : p.scale) * kLog2e;
-    if (scale == 0) scale = __int_as_float(1);  // the least there is: a hidden key's -inf times 0 would be NaN
+    scale = factor_of(p.scale) * kLog2e;
     const int rows0 = consumer * 64 + warp % 4 * 16;  // this warp's first of the tile
     Blocks kv;  // the next block whose V is wanted
     if (kTurns && consumer == 1) group_arrive(kTurn + 0, 256);
@@ -532,7 +531,8 @@ struct PrefillTma {
       float sum = l[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const bool empty = bad || sum == 0;
+      const bool empty = bad || limit[r] < 0;
+      if (sum == 0) sum = GAZE_NAN;  // all scores are -inf
       const float f = __fdividef(1.0f, sum);
       const int row = rows0 + 8 * r + g;
       const int64_t to = (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);  // of [L,Hq]

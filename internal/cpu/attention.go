@@ -75,7 +75,7 @@ func (a *attention) sees(r *request, i int) (from, to int) {
 		to = max(0, pos+1)
 	}
 	if a.window >= 0 {
-		from = min(max(0, pos-a.window), to)
+		from = min(max(0, pos-min(a.window, r.keys)), to)
 	}
 	return from, to
 }
@@ -97,6 +97,20 @@ func (a *attention) allowed(b int, r *request, i, j int) bool {
 	}
 	word := *(*uint16)(a.mask.At((b*r.queries+i)*a.mask.Shape[2] + c/16))
 	return word>>(c%16)&1 != 0
+}
+
+// seesAny tells whether query i of request b sees a key at all.
+func (a *attention) seesAny(b int, r *request, i int) bool {
+	from, to := a.sees(r, i)
+	if !a.masked() {
+		return from < to
+	}
+	for j := from; j < to; j++ {
+		if a.allowed(b, r, i, j) {
+			return true
+		}
+	}
+	return false
 }
 
 // plan cuts the requests into tiles and items.

@@ -8,7 +8,8 @@ import (
 	"github.com/gaze-ml/gaze/internal/simd"
 )
 
-// emit writes a finished tile's rows: out = c2·o/l and LSE = m + ln l, with the sink as one more key without a value.
+// emit writes a finished tile's rows: out = c2·o/l and LSE = m + ln l, with the sink as one more key without a value. Where all scores are
+// -Inf that is NaN, unless a finite sink takes all the weight; a row without a key is 0.
 func (f *flash) emit(a *attention, r *request, t *tile, head int) {
 	heads := a.kvHeads * a.group
 	for i := range t.tokens {
@@ -22,8 +23,8 @@ func (f *flash) emit(a *attention, r *request, t *tile, head int) {
 				sink = float64(*(*float32)(a.sinks.At(h)))
 			}
 			var lse float64
-			if math.IsInf(m, -1) {
-				clear(o) // no key
+			if math.IsInf(m, -1) && !a.seesAny(t.request, r, token) {
+				clear(o)
 				lse = sink
 				if math.IsNaN(sink) || math.IsInf(sink, 1) {
 					lse = math.Inf(-1)

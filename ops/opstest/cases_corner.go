@@ -79,6 +79,7 @@ func decodeCornerCases() []Case {
 		s.qLens, s.sinks = []int{5, 1, 2, 7, 0}, []float64{1, -1, 0, 2, -3, 4}
 	}))
 	out = append(out, nanCases()...)
+	out = append(out, negInfCases()...)
 	add("hidden_nan", "a NaN key that only the last row sees leaves the rows before it alone", decodeNaN(newDecode([]int{40, 9}, 3, 16, 4, 2, 64), func(b, t, _, _ int) bool { return b == 0 && t == 39 }))
 	add("window_nan", "NaN keys outside the window", decodeNaN(newDecode([]int{70, 9}, 2, 16, 4, 2, 64).with(func(s *decodeSpec) { s.window = 20 }), func(b, t, _, _ int) bool { return b == 0 && t < 48 }))
 	add("mask_nan", "NaN draft tokens that the mask hides", decodeNaN(newDecode([]int{40, 9}, 3, 16, 4, 2, 64).with(func(s *decodeSpec) {
@@ -88,6 +89,13 @@ func decodeCornerCases() []Case {
 		s.q, s.kv, s.out, s.bmm2 = attn.BF16, attn.E4M3, attn.E4M3, 2000
 	}))
 	add("overflow_f16", "a float16 output overflows to infinity as numbers do", newDecode([]int{20, 3}, 1, 16, 4, 2, 64).with(func(s *decodeSpec) { s.bmm2 = 3e5 }))
+	add("window=max", "a window wider than any sequence, and rows before the first key", newDecode([]int{2, 40, 0}, 4, 16, 4, 2, 64).with(func(s *decodeSpec) {
+		s.window, s.mask = math.MaxInt, visibleTokens([]int{0}, []int{0, 1}, []int{0, 2}, []int{0, 1, 2, 3})
+	}))
+	add("window=max/causal", "the same without a mask", newDecode([]int{2, 40, 0}, 4, 16, 4, 2, 64).with(func(s *decodeSpec) { s.window = math.MaxInt }))
+	add("sinks/special", "a sink of infinity or NaN spoils rows with keys, and is none in rows without", newDecode([]int{37, 0, 2}, 3, 16, 4, 2, 64).with(func(s *decodeSpec) {
+		s.sinks = []float64{math.Inf(1), math.NaN(), math.Inf(-1), 80}
+	}))
 	add("large_scores", "scores of thousands: exponentials must not overflow", newDecode([]int{90, 17}, 2, 16, 4, 2, 64).with(func(s *decodeSpec) {
 		s.bmm1, s.q = 40, attn.F16
 		s.fillQ = func(r, h, d int) float64 { return 8 * noise(r, h, d, 5) }
@@ -178,6 +186,51 @@ func nanCases() []Case {
 		s.q, s.kv, s.out = attn.BF16, attn.E4M3, attn.E4M3
 		s.bmm2, s.deviceScales = math.NaN(), true
 	}))
+	return out
+}
+
+// negInf gives scores of -Inf to the keys that the rule chooses: element 7 of them is, beside a positive one of every query.
+func negInf(s decodeSpec, which func(b, t int) bool) decodeSpec {
+	s.fillQ = func(row, h, d int) float64 {
+		x := noise(row, h, d, 9)
+		if d == 7 {
+			x = 1 + math.Abs(x)
+		}
+		return x
+	}
+	s.fillK = func(b, t, h, d int) float64 {
+		if d == 7 && which(b, t) {
+			return math.Inf(-1)
+		}
+		return noise(b, t, h, d)
+	}
+	return s
+}
+
+// negInfCases: a row all of whose scores are -Inf is NaN, unless a finite sink takes the weight; among others such a key has none.
+func negInfCases() []Case {
+	var out []Case
+	lens := []int{20, 33, 3, 0}
+	base := negInf(newDecode(lens, 3, 16, 4, 2, 64), func(b, t int) bool { return t < lens[b]-2 })
+	add := func(name string, change func(*decodeSpec)) {
+		out = append(out, Case{Name: "decode/neg_inf/" + name, Op: "decode", List: Corner, body: base.with(change),
+			Why: "a row all of whose scores are -Inf is NaN, unless a finite sink takes the weight; one without keys is 0"})
+	}
+	for _, dt := range []attn.DType{attn.F16, attn.BF16, attn.F32} {
+		add(fmt.Sprintf("q=%v", dt), func(s *decodeSpec) { s.q = dt })
+	}
+	add("sinks", func(s *decodeSpec) { s.sinks = []float64{1, math.Inf(-1), math.Inf(1), math.NaN()} })
+	add("window", func(s *decodeSpec) { s.window = 1 })
+	add("mask", func(s *decodeSpec) { s.mask, s.window = visibleTokens([]int{}, []int{0}, []int{0, 1}), 2 })
+	add("long", func(s *decodeSpec) {
+		s.kvLens, s.fillK = []int{3000, 20}, negInf(*s, func(_, t int) bool { return t < 2998 }).fillK
+	})
+	add("scale=0", func(s *decodeSpec) { s.bmm1, s.deviceScales = 0, true })
+	add("scale=-inf", func(s *decodeSpec) {
+		s.bmm1, s.deviceScales = math.Inf(-1), true
+		s.fillQ = func(row, h, d int) float64 { return 1 + math.Abs(noise(row, h, d, 9)) }
+		s.fillK = func(b, t, h, d int) float64 { return 1 + math.Abs(noise(b, t, h, d)) }
+	})
 	return out
 }
 

@@ -102,6 +102,15 @@ func prefillCornerCases() []Case {
 			{"row stride", newPrefill([]int{21, 4}, []int{33, 16}, page, 16, 4, 128).with(func(s *prefillSpec) { s.qGap = 8 * 128 })},
 		})
 		add("hidden_nan"+tag, "NaN keys that only the last rows see leave the others alone", prefillNaN(newPrefill([]int{20, 9}, []int{40, 9}, page, 4, 2, 64), func(b, t, _, _ int) bool { return b == 0 && t >= 38 }))
+		for _, causal := range []bool{true, false} {
+			for _, scale := range []float64{0.125, 0} {
+				add(fmt.Sprintf("neg_inf/causal=%v/scale=%v%s", causal, scale, tag), "a row all of whose scores are -Inf is NaN, and so is 0 times one; among others such a key has no weight",
+					newPrefill([]int{20, 9, 3}, []int{40, 9, 0}, page, 4, 2, 64).with(func(s *prefillSpec) {
+						n := negInf(decodeSpec{}, func(b, t int) bool { return t < 38 && (b > 0 || causal) })
+						s.causal, s.scale, s.fillQ, s.fillK = causal, scale, n.fillQ, n.fillK
+					}))
+			}
+		}
 		add("tail"+tag, "NaN after the last key, in the page or between the requests, at ends of all kinds", newPrefill([]int{1, 5, 33, 64, 65}, []int{33, 70, 33, 128, 129}, page, 4, 2, 64))
 		add("e4m3_saturates"+tag, "an e4m3 output saturates at 448", newPrefill([]int{5, 3}, []int{9, 3}, page, 4, 2, 64).with(func(s *prefillSpec) {
 			s.in, s.qs, s.ks, s.vs = attn.E4M3, 1, 1, 2000

@@ -40,7 +40,7 @@ func (p *problem) visible(r *request, i, j int) bool {
 	case p.causal && j > pos:
 		return false
 	}
-	return p.window < 0 || pos-p.window <= j
+	return p.window < 0 || pos-j <= p.window
 }
 
 // gain is how much c2 may enlarge the values' errors.
@@ -112,7 +112,7 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 					m = math.Max(m, scores[j])
 				}
 			}
-			o, l := out.row(r.row0+i, h), 0.0
+			o, l, keys := out.row(r.row0+i, h), 0.0, 0
 			if p.sinks != nil {
 				m = math.Max(m, p.sinks[h])
 			}
@@ -121,6 +121,7 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 				if !p.visible(r, i, j) {
 					continue
 				}
+				keys++
 				w := math.Exp(scores[j] - m)
 				l += w
 				for d, x := range v[j*p.dvo : (j+1)*p.dvo] {
@@ -133,9 +134,11 @@ func (p *problem) solveHead(r *request, hkv int, out *solution) {
 			}
 			n := (r.row0+i)*p.hq + h
 			out.maxV[n] = maxV * p.gain()
-			if out.lse[n] = m + math.Log(l); l == 0 {
-				out.lse[n] = math.Inf(-1)
-				continue // no visible key and no sink: zeros
+			if out.lse[n] = m + math.Log(l); keys == 0 {
+				if math.IsInf(m, 0) || math.IsNaN(m) { // only a finite sink counts
+					out.lse[n] = math.Inf(-1)
+				}
+				continue // zeros
 			}
 			for d := range o {
 				o[d] *= p.c2 / l

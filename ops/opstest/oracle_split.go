@@ -24,7 +24,8 @@ func (p *problem) solveSplit(rng *rand.Rand) *solution {
 					q[x] = make([]float64, p.dqk)
 					r.q(i, g*group+x, q[x])
 				}
-				for _, piece := range cut(p.keys(r, i), rng) {
+				keys := p.keys(r, i)
+				for _, piece := range cut(keys, rng) {
 					part := make([]state, group)
 					for x := range part {
 						part[x] = newState(p.dvo)
@@ -36,10 +37,15 @@ func (p *problem) solveSplit(rng *rand.Rand) *solution {
 				}
 				for x := range acc {
 					h := g*group + x
+					sink := newState(p.dvo)
 					if p.sinks != nil {
-						sink := newState(p.dvo)
 						sink.log2 = p.sinks[h] * math.Log2E
+					}
+					if len(keys) > 0 || math.Abs(sink.log2) < math.Inf(1) {
 						acc[x].merge(sink)
+					}
+					if len(keys) > 0 && math.IsInf(acc[x].log2, -1) { // no piece and no sink has any weight
+						acc[x].spoil()
 					}
 					dst := out.row(r.row0+i, h)
 					for d := range dst {
@@ -60,7 +66,7 @@ func (p *problem) keys(r *request, i int) []int {
 	pos := r.s - r.l + i
 	lo, hi := 0, r.s
 	if p.window >= 0 {
-		lo = max(lo, pos-p.window)
+		lo = max(lo, pos-min(p.window, r.s))
 	}
 	prior := min(hi, max(r.s-r.l, 0))
 	if r.mask == nil {
@@ -104,18 +110,26 @@ type state struct {
 
 func newState(d int) state { return state{mean: make([]float64, d), log2: math.Inf(-1)} }
 
+// spoil makes it NaN.
+func (a *state) spoil() {
+	a.log2 = math.NaN()
+	for d := range a.mean {
+		a.mean[d] = math.NaN()
+	}
+}
+
 // merge joins two disjoint sets of keys.
 func (a *state) merge(b state) {
 	a.maxV = math.Max(a.maxV, b.maxV)
 	if math.IsInf(b.log2, -1) {
+		for d := range a.mean {
+			a.mean[d] += 0 * b.mean[d]
+		}
 		return
 	}
 	top := math.Max(a.log2, b.log2)
 	wa, wb := math.Exp2(a.log2-top), math.Exp2(b.log2-top)
 	for d := range a.mean {
-		if wa == 0 {
-			a.mean[d] = 0
-		}
 		a.mean[d] = (wa*a.mean[d] + wb*b.mean[d]) / (wa + wb)
 	}
 	a.log2 = top + math.Log2(wa+wb)
@@ -130,6 +144,13 @@ func (p *problem) absorb(part []state, q [][]float64, r *request, g int, keys []
 		r.v(j, g, v)
 		for x := range part {
 			s := p.c1 * dot(q[x], k) * math.Log2E
+			part[x].maxV = math.Max(part[x].maxV, largest(v))
+			if math.IsInf(s, -1) {
+				for d := range v {
+					part[x].mean[d] += 0 * v[d]
+				}
+				continue
+			}
 			shrink := 1.0
 			if s > top[x] || math.IsNaN(s) {
 				shrink = math.Exp2(top[x] - s)
@@ -140,10 +161,12 @@ func (p *problem) absorb(part []state, q [][]float64, r *request, g int, keys []
 			for d := range v {
 				part[x].mean[d] = part[x].mean[d]*shrink + w*v[d]
 			}
-			part[x].maxV = math.Max(part[x].maxV, largest(v))
 		}
 	}
 	for x := range part {
+		if sum[x] == 0 { // nothing has any weight
+			continue
+		}
 		for d := range part[x].mean {
 			part[x].mean[d] /= sum[x]
 		}

@@ -84,13 +84,27 @@ def attend(q, k, v, c1, c2, see, sinks):
                 m = max(s.max(initial=-np.inf), sink)
                 if np.isnan(s).any():
                     m = np.nan
-                if m == -np.inf or len(keys) == 0 and not np.isfinite(sink):  # H3: without keys only a finite sink counts
+                if len(keys) == 0 and not np.isfinite(sink):  # H3: without keys only a finite sink counts
                     continue
                 e = np.exp(s - m)
-                den = e.sum() + np.exp(sink - m)
+                den = e.sum() + (np.exp(sink - m) if sink != -np.inf else 0)
                 lse[i, h] = m + np.log(den)
                 out[i, h] = c2 * (e @ v[keys, h // g]) / den if len(keys) else 0
     return out, lse
+
+
+# Scores of -inf: element 0 of all keys in front of the last `but` of each request, beside a positive one of every query.
+def inf_keys(but=0):
+    def f(k, v):
+        for x in k:
+            x[: max(0, len(x) - but), :, 0] = -np.inf
+        return k, v
+    return f
+
+
+def inf_query(q):
+    q[..., 0] = 1 + np.abs(q[..., 0])
+    return q
 
 
 # Scores of some -299,520 that are a few units apart, exactly representable and summed: what is left of a softmax that takes a rounded

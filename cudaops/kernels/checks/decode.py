@@ -2,7 +2,7 @@
 import math
 import numpy as np
 
-from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3
+from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3, inf_keys, inf_query
 from .buffers import Failure, Run, compare
 from .device import P, decode_facts, set_divisors
 from .numbers import BF16, E4M3, F16, F32, F8, HALVES, KIND, LOG2E, e4m3_encode
@@ -152,7 +152,7 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
                 j = np.arange(S)[None, :]
                 see = j <= pos
                 if mask is not None and n > 1:
-                    see = np.array([[jj < S - n or mask(b, i, jj - (S - n)) for jj in range(S)] for i in range(n)]).reshape(n, S)
+                    see = np.array([[jj < S - n or mask(b, i, jj - (S - n)) for jj in range(S)] for i in range(n)], bool).reshape(n, S)
                 if window >= 0:
                     see &= j >= pos - window
                 want[at : at + n], wl[at : at + n] = attend(q[at : at + n], cache.k[b], cache.v[b], c1r, c2r, see, sinks)
@@ -230,7 +230,7 @@ def decode_cases():
     for n, d in (("", 64), ("/d=128", 128)):
         c["nan_scale/cut" + n] = dict(lens=(100, 5), L=140, hq=1, hkv=1, c1=math.nan, device_scales=True, d=d, grid=13, min_units=1)
         for c2 in math.nan, math.inf:
-            c[f"sink_alone/c2={c2}{n}"] = dict(lens=(0, 5), L=7, hq=2, hkv=1, c2=c2, device_scales=True, d=d, sinks=(1, -2))
+            c[f"sink_alone/c2={c2}{n}"] = dict(lens=(0, 5), L=7, hq=2, hkv=1, c2=c2, device_scales=True, d=d, sinks=(1, -2), values=lambda k, v: (k, [abs(x) for x in v]))
     c["nan_scale/cut/e4m3"] = dict(kv=F8, lens=(100, 5), L=140, hq=1, hkv=1, c1=math.nan, device_scales=True, d=64, grid=13, min_units=1)
     for shift in 1, 2, 4:
         c[f"shift={shift}"] = dict(lens=(37, 12), d=64, shift=shift)
@@ -330,6 +330,21 @@ def decode_cases():
         for L in (1, 3, 7):
             c[f"parts/d={d}/q_len={L}"] = dict(d=d, lens=(9, 700), hq=4, hkv=1, L=L, grid=41, min_units=1, sinks=(1, -1, 0, -math.inf))
     c["ragged/first_empty"] = dict(lens=(40, 20, 0, 7), qlens=(0, 3, 0, 1), hq=4, d=64)
+    positive_keys = lambda dt: lambda k, v: ([dt.round(abs(x) + 0.5) for x in k], v)
+    # A row all of whose scores are -inf is NaN, unless a finite sink takes its weight; one without keys is 0.
+    for n, more in (("", {}), ("/d=128", dict(d=128)), ("/e4m3", dict(kv=F8))):
+        inf = dict(dict(lens=(40, 2, 0, 90), L=4, hq=4, d=64, dt=F16, values=inf_keys(2), values_q=inf_query), **more)
+        if "kv" in more:  # which has no infinity: q has
+            inf.update(values=positive_keys(F8), values_q=lambda q: np.where(np.arange(q.shape[0])[:, None, None] % 3 == 1, -np.inf, q))
+        c["neg_inf" + n] = inf
+        c["neg_inf/one_row" + n] = dict(inf, L=1, lens=(40, 2, 0, 90, 1), values=inf.get("values") if "kv" in more else inf_keys())
+        c["neg_inf/sinks" + n] = dict(inf, sinks=(1, -math.inf, math.inf, math.nan))
+        c["neg_inf/window" + n] = dict(inf, window=1)
+        c["neg_inf/mask" + n] = dict(inf, mask=lambda b, i, x: i > 1 and x >= 4 - i, window=2)
+        c["neg_inf/cut" + n] = dict(inf, lens=(100, 300, 5), L=140, hq=1, hkv=1, grid=13, min_units=1)
+        c["neg_inf/scale" + n] = dict(inf, c1=-math.inf, device_scales=True, values=positive_keys(inf.get("kv", F16)), values_q=lambda q: F16.round(abs(q) + 0.5))
+        c["neg_inf/scale=0" + n] = dict(inf, c1=0.0)
+    c["sinks/special"] = dict(lens=(37, 0, 300, 2), L=3, sinks=(math.inf, math.nan, -math.inf, 80), hq=4, hkv=2, d=64)
     c["batch=300"] = dict(lens=tuple((i * 7) % 40 for i in range(300)), hq=2, hkv=1, d=64)
     c["batch=600/ragged"] = dict(lens=tuple((i * 7) % 40 for i in range(600)), qlens=tuple(i % 3 for i in range(600)), hq=2, hkv=1, d=64)
     return c
