@@ -158,7 +158,11 @@ func WithOSFScale(x float64) Option {
 
 // WithOSFVecSize is the block length of an NVFP4 output, 16: o_sf_vec_size.
 func WithOSFVecSize(n int) Option {
-	return scalar("o_sf_vec_size", onDecode, func(s *settings) { s.decode.OSFVecSize = n })
+	return scalar("o_sf_vec_size", onDecode, func(s *settings) {
+		if s.decode.OSFVecSize = n; n == 0 {
+			s.refuse("o_sf_vec_size", "16", "0")
+		}
+	})
 }
 
 // WithPDL asks for programmatic dependent launch: enable_pdl. It never changes a number.

@@ -62,8 +62,8 @@ func (c *AppendCall) Infer() error {
 	}
 	ok = k.optional("factors", &c.Factors, 1, F32) && ok
 	ok = k.optional("query", &c.Query, 3, c.Key.DType) && ok
-	k.positive("k_scale", c.KScale)
-	k.positive("v_scale", c.VScale)
+	k.factor("k_scale", c.KScale)
+	k.factor("v_scale", c.VScale)
 	switch {
 	case c.RoPE():
 		c.scalars(&k)

@@ -144,7 +144,7 @@ func (c *DecodeCall) checkDTypes(k *checker) {
 		k.add(ErrArgument, "o_scale", "1 unless the output is float8_e4m3", "%v", c.OScale)
 	}
 	if out == U8 {
-		k.positive("o_sf_scale", c.OSFScale)
+		k.factor("o_sf_scale", c.OSFScale)
 		if c.OSFVecSize != 0 && c.OSFVecSize != 16 {
 			k.add(ErrArgument, "o_sf_vec_size", "16", "%d", c.OSFVecSize)
 		}
@@ -294,7 +294,7 @@ func (c *DecodeCall) inferOutputs(k *checker) {
 			}
 		}
 		if c.SFStartRow < 0 || c.SFStartRow+t > rows || c.SFStartRow >= rows && rows > 0 {
-			k.add(ErrArgument, "scale_start_index", "room for every token below the scale tensor's rows",
+			k.add(ErrShape, "scale_start_index", "room for every token below the scale tensor's rows",
 				"start %d, %d tokens, %d rows", c.SFStartRow, t, rows)
 		}
 	}
@@ -304,11 +304,13 @@ func (c *DecodeCall) inferOutputs(k *checker) {
 	if c.LSE2.Valid() {
 		k.output("lse", &c.LSE2, F32, t, hq)
 	}
-	for _, out := range [...]named{{"out", &c.Out}, {"out", &c.OutScale}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
-		k.apart(out.arg, out.t, named{"query", &c.Query}, named{"kv_cache", &c.Key}, named{"kv_cache", &c.Value},
-			named{"block_tables", &c.BlockTables}, named{"seq_lens", &c.SeqLens}, named{"sinks", &c.Sinks}, named{"mask", &c.Mask},
-			named{"cum_seq_lens_q", &c.CumSeqLensQ}, named{"bmm1_scale", &c.BMM1ScaleTensor}, named{"bmm2_scale", &c.BMM2ScaleTensor},
-			named{"workspace_buffer", &c.Workspace})
+	read := [...]named{{"query", &c.Query}, {"kv_cache", &c.Key}, {"kv_cache", &c.Value}, {"block_tables", &c.BlockTables}, {"seq_lens", &c.SeqLens},
+		{"sinks", &c.Sinks}, {"mask", &c.Mask}, {"cum_seq_lens_q", &c.CumSeqLensQ}, {"bmm1_scale", &c.BMM1ScaleTensor}, {"bmm2_scale", &c.BMM2ScaleTensor}}
+	for _, out := range [...]named{{"workspace_buffer", &c.Workspace}, {"out", &c.Out}, {"out", &c.OutScale}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
+		k.apart(out.arg, out.t, read[:]...)
+		if out.t != &c.Workspace {
+			k.apart(out.arg, out.t, named{"workspace_buffer", &c.Workspace})
+		}
 	}
 	k.apart("out", &c.OutScale, named{"the codes", &c.Out})
 	k.apart("lse", &c.LSE, named{"out", &c.Out}, named{"out", &c.OutScale})

@@ -29,7 +29,7 @@ func (c *RMSNormCall) Infer() error {
 	ok := k.tensor("x", &c.X, 2, F32, F16, BF16)
 	ok = k.tensor("weight", &c.Weight, 1, F32, c.X.DType) && ok
 	ok = k.optional("residual", &c.Residual, 2, c.X.DType) && ok
-	k.positive("eps", c.Eps)
+	k.factor("eps", c.Eps)
 	if !ok {
 		return k.err()
 	}

@@ -54,7 +54,8 @@ type named struct {
 	t   *Tensor
 }
 
-// apart wants an output's memory to be apart from that of other operands: a backend may write it before it has read them.
+// apart wants memory that a backend writes, an output or a workspace, to be apart from that of other operands: it may write before it has
+// read them.
 func (c *checker) apart(arg string, out *Tensor, others ...named) {
 	from, to := out.span()
 	for _, o := range others {

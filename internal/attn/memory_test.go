@@ -85,6 +85,64 @@ func TestOutputsAreApart(t *testing.T) {
 	}
 }
 
+// Every operand of an attention is told by its name when it is in the way of what is written.
+func TestWrittenMemoryIsApart(t *testing.T) {
+	buf := make([]byte, 1<<16)
+	d, p := NewDecodeCall(), PrefillCall{Scale: 1, MaxQLen: 2, MaxKVLen: 4}
+	d.Query, d.Key, d.Value = Of(E4M3, 2, 4, 16), Of(E4M3, 3, 2, 4, 16), Of(E4M3, 3, 2, 4, 16)
+	d.BlockTables, d.SeqLens, d.Sinks, d.CumSeqLensQ = Of(I32, 2, 3), Of(I32, 2), Of(F32, 4), Of(I32, 3)
+	d.BMM1ScaleTensor, d.BMM2ScaleTensor, d.Workspace, d.MaxQLen = Of(F32, 1), Of(F32, 1), Of(U8, 64), 2
+	d.OutDType, d.OSFScale, d.Out, d.OutScale, d.LSE, d.LSE2 = U8, 1, Of(U8, 2, 4, 8), Of(E4M3, 128, 4), Of(F32, 2, 4), Of(F32, 2, 4)
+	masked := d
+	masked.CumSeqLensQ, masked.MaxQLen, masked.QLenPerReq, masked.Mask = Tensor{}, 0, 1, Of(U16, 2, 1, 2)
+	p.Query, p.Key, p.Value, p.Out = Of(E4M3, 4, 4, 8), Of(E4M3, 8, 2, 8), Of(E4M3, 8, 2, 8), Of(E4M3, 4, 4, 8)
+	p.QLens, p.KVLens, p.QScale, p.KScale, p.VScale = Of(I32, 2), Of(I32, 2), Of(F32, 1), Of(F32, 1), Of(F32, 1)
+	p.OffsetsQ, p.OffsetsO, p.OffsetsK, p.OffsetsV, p.OffsetsStats = Of(I64, 2), Of(I64, 2), Of(I64, 2), Of(I64, 2), Of(I64, 2)
+	p.Workspace, p.LSE, p.LSE2 = Of(U8, 64), Of(F32, 2, 2, 4), Of(F32, 2, 2, 4)
+	paged := p
+	paged.Key, paged.Value, paged.BlockTables, paged.OffsetsK, paged.OffsetsV = Of(E4M3, 3, 2, 4, 8), Of(E4M3, 3, 2, 4, 8), Of(I32, 2, 3), Tensor{}, Tensor{}
+	for name, c := range map[string]struct {
+		call    Call
+		written map[string]*Tensor
+		read    map[string]*Tensor
+	}{
+		"decode": {&d, map[string]*Tensor{"out": &d.Out, "out scale": &d.OutScale, "lse": &d.LSE, "lse 2": &d.LSE2, "workspace_buffer": &d.Workspace},
+			map[string]*Tensor{"query": &d.Query, "kv_cache": &d.Key, "kv_cache ": &d.Value, "block_tables": &d.BlockTables, "seq_lens": &d.SeqLens, "sinks": &d.Sinks,
+				"cum_seq_lens_q": &d.CumSeqLensQ, "bmm1_scale": &d.BMM1ScaleTensor, "bmm2_scale": &d.BMM2ScaleTensor, "workspace_buffer": &d.Workspace}},
+		"decode with a mask": {&masked, map[string]*Tensor{"out": &masked.Out}, map[string]*Tensor{"mask": &masked.Mask}},
+		"prefill": {&p, map[string]*Tensor{"out": &p.Out, "lse": &p.LSE, "lse 2": &p.LSE2, "workspace_buffer": &p.Workspace},
+			map[string]*Tensor{"q": &p.Query, "k_cache": &p.Key, "v_cache": &p.Value, "actual_seq_lens_q": &p.QLens, "actual_seq_lens_kv": &p.KVLens, "q_scale": &p.QScale,
+				"k_scale": &p.KScale, "v_scale": &p.VScale, "batch_offsets_q": &p.OffsetsQ, "batch_offsets_o": &p.OffsetsO, "batch_offsets_k": &p.OffsetsK,
+				"batch_offsets_v": &p.OffsetsV, "batch_offsets_stats": &p.OffsetsStats, "workspace_buffer": &p.Workspace}},
+		"paged prefill": {&paged, map[string]*Tensor{"out": &paged.Out}, map[string]*Tensor{"block_tables": &paged.BlockTables}},
+	} {
+		at := 0
+		for _, group := range []map[string]*Tensor{c.read, c.written} {
+			for _, x := range group {
+				*x = in(*x, buf, at)
+				at += 2048
+			}
+		}
+		if err := c.call.Infer(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for what, w := range c.written {
+			for arg, r := range c.read {
+				if w == r {
+					continue
+				}
+				was := w.Ptr
+				w.Ptr = r.Ptr
+				err := c.call.Infer()
+				if e, ok := errors.AsType[*Error](err); !ok || e.Kind != ErrArgument || e.Arg != strings.Fields(what)[0] || !strings.Contains(e.Want, "apart from "+strings.TrimSpace(arg)) {
+					t.Errorf("%s, %s over %s: %v", name, what, arg, err)
+				}
+				w.Ptr = was
+			}
+		}
+	}
+}
+
 func TestShapesThatNoMemoryHolds(t *testing.T) {
 	for _, shape := range [][]int{{1 << 40, 1 << 30, 8}, {math.MaxInt, 1, 8}, {1 << 62, 2, 8}} {
 		c := NewDecodeCall()

@@ -81,12 +81,14 @@ func (c *PrefillCall) Infer() error {
 	if c.LSE2.Valid() {
 		k.output("lse", &c.LSE2, F32, b, c.MaxQLen, hq)
 	}
-	for _, out := range [...]named{{"out", &c.Out}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
-		k.apart(out.arg, out.t, named{"q", &c.Query}, named{"k_cache", &c.Key}, named{"v_cache", &c.Value},
-			named{"block_tables", &c.BlockTables}, named{"actual_seq_lens_q", &c.QLens}, named{"actual_seq_lens_kv", &c.KVLens},
-			named{"q_scale", &c.QScale}, named{"k_scale", &c.KScale}, named{"v_scale", &c.VScale},
-			named{"batch_offsets_q", &c.OffsetsQ}, named{"batch_offsets_o", &c.OffsetsO}, named{"batch_offsets_k", &c.OffsetsK},
-			named{"batch_offsets_v", &c.OffsetsV}, named{"batch_offsets_stats", &c.OffsetsStats}, named{"workspace_buffer", &c.Workspace})
+	read := [...]named{{"q", &c.Query}, {"k_cache", &c.Key}, {"v_cache", &c.Value}, {"block_tables", &c.BlockTables}, {"actual_seq_lens_q", &c.QLens},
+		{"actual_seq_lens_kv", &c.KVLens}, {"q_scale", &c.QScale}, {"k_scale", &c.KScale}, {"v_scale", &c.VScale}, {"batch_offsets_q", &c.OffsetsQ},
+		{"batch_offsets_o", &c.OffsetsO}, {"batch_offsets_k", &c.OffsetsK}, {"batch_offsets_v", &c.OffsetsV}, {"batch_offsets_stats", &c.OffsetsStats}}
+	for _, out := range [...]named{{"workspace_buffer", &c.Workspace}, {"out", &c.Out}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
+		k.apart(out.arg, out.t, read[:]...)
+		if out.t != &c.Workspace {
+			k.apart(out.arg, out.t, named{"workspace_buffer", &c.Workspace})
+		}
 	}
 	k.apart("lse", &c.LSE, named{"out", &c.Out})
 	k.apart("lse", &c.LSE2, named{"out", &c.Out}, named{"the natural lse", &c.LSE})
@@ -185,6 +187,7 @@ func (c *PrefillCall) checkShapes(k *checker) {
 	if c.KVLens.Shape[0] != b {
 		k.add(ErrShape, "actual_seq_lens_kv", "as many requests as actual_seq_lens_q", "%d and %d", c.KVLens.Shape[0], b)
 	}
+	k.packed("workspace_buffer", &c.Workspace)
 	c.offsets(k, "batch_offsets_q", &c.OffsetsQ)
 	c.offsets(k, "batch_offsets_o", &c.OffsetsO)
 	c.offsets(k, "batch_offsets_k", &c.OffsetsK)

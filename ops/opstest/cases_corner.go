@@ -75,6 +75,13 @@ func decodeCornerCases() []Case {
 		s.rule = s.uniformRule()
 	}))
 	add("ragged/no_rows", "requests of which none has a row", newDecode([]int{90, 33}, 0, 16, 4, 2, 64).with(func(s *decodeSpec) { s.qLens = []int{0, 0} }))
+	for _, check := range []bool{false, true} {
+		add(fmt.Sprintf("ragged/table_without_rows/check=%v", check), "a request without rows has keys, and a table that nobody looks at",
+			newDecode([]int{33, 20, 5}, 0, 16, 4, 2, 64).with(func(s *decodeSpec) {
+				s.qLens, s.checkVals = []int{0, 2, 0}, check
+				s.set = []badValue{{arg: "block_tables", index: 0, value: -1}, {arg: "block_tables", index: 1, value: 1 << 30}, {arg: "block_tables", index: 2 * 5, value: -1}}
+			}))
+	}
 	add("ragged/random", "ragged rows over longer contexts, with sinks", newDecode([]int{90, 33, 0, 5, 64}, 0, 16, 6, 2, 64).with(func(s *decodeSpec) {
 		s.qLens, s.sinks = []int{5, 1, 2, 7, 0}, []float64{1, -1, 0, 2, -3, 4}
 	}))

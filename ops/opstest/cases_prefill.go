@@ -82,6 +82,21 @@ func prefillCornerCases() []Case {
 		add("rows_past_end"+tag, "rows of q past the last request, NaN, come out as 0", uniformPrefill([]int{2, 3}, []int{5, 3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows = 5 }))
 		add("rows_past_end/no_lse"+tag, "the same where no LSE is wanted", newPrefill([]int{2, 3}, []int{5, 3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows, s.noLSE = 5, true }))
 		add("rows_past_end/all"+tag, "nothing but such rows", newPrefill([]int{0}, []int{3}, page, 4, 2, 64).with(func(s *prefillSpec) { s.extraRows = 3 }))
+		for _, check := range []bool{false, true} {
+			add(fmt.Sprintf("empty/unread/check=%v%s", check, tag), "a request without rows has keys, and neither a table nor offsets that anybody looks at",
+				newPrefill([]int{0, 2, 0}, []int{33, 5, 2}, page, 4, 2, 64).with(func(s *prefillSpec) {
+					s.checkVals, s.offsets, s.stats = check, attn.I64, true
+					args := []string{"batch_offsets_q", "batch_offsets_o", "batch_offsets_stats"}
+					if page > 0 {
+						args = append(args, "block_tables")
+					} else {
+						args = append(args, "batch_offsets_k", "batch_offsets_v")
+					}
+					for _, arg := range args {
+						s.set = append(s.set, badValue{arg: arg, index: 0, value: -1})
+					}
+				}))
+		}
 		add("lse_padding"+tag, "elements of the LSE that no row has are -inf", newPrefill([]int{2, 9, 0}, []int{5, 9, 4}, page, 4, 2, 64).with(func(s *prefillSpec) { s.maxQ = 17 }))
 		add("stats_offsets"+tag, "the LSE packed by element offsets, the rest -inf", newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 64).with(func(s *prefillSpec) { s.stats = true }))
 		apart := newPrefill([]int{2, 9, 0, 4}, []int{5, 9, 4, 8}, page, 4, 2, 192).with(func(s *prefillSpec) {
@@ -166,6 +181,7 @@ func prefillErrorCases() []Case {
 		add("kv_len=min"+tag, base, kv, 0, math.MinInt32, 0, kv)
 		add("kv_len_over_max"+tag, base.with(func(s *prefillSpec) { s.extraKV = 9 }), kv, 2, 34, 2, kv, "max_sequence_kv")
 		off := base.with(func(s *prefillSpec) { s.offsets = attn.I64 })
+		add("q_lens_over_rows/offsets"+tag, off, q, 1, 6, 2, q, "q")
 		add("offset_q=-1"+tag, off, "batch_offsets_q", 1, -1, 1, "batch_offsets_q")
 		add("offset_q_past_end"+tag, off, "batch_offsets_q", 2, 12*4*64+1, 2, "batch_offsets_q")
 		add("offset_o=-1"+tag, off, "batch_offsets_o", 1, -1, 1, "batch_offsets_o")

@@ -51,6 +51,7 @@ type decodeSpec struct {
 
 	rule func(b, i, h int) (out, lse float64) // hand-worked values, the same in every dim; NaN: not said
 	bad  *badValue
+	set  []badValue // values that nobody looks at
 }
 
 // badValue puts a wrong value into an integer operand; the call must be refused.
@@ -160,11 +161,19 @@ func (s *decodeSpec) buildWith(ses *session, queries []byte, k, v [][]byte) *dec
 		c.placeMask(in)
 	}
 	c.placeOutputs(tokens)
-	if s.bad != nil {
-		in.operand(s.bad.arg).setInts(s.bad.index, s.bad.value)
-		in.refuse = &s.bad.want
-	}
+	in.spoil(s.bad, s.set)
 	return c
+}
+
+// spoil puts in the value for which the call must be refused, if any, and those that change nothing.
+func (in *instance) spoil(bad *badValue, set []badValue) {
+	for _, v := range set {
+		in.operand(v.arg).setInts(v.index, v.value)
+	}
+	if bad != nil {
+		in.operand(bad.arg).setInts(bad.index, bad.value)
+		in.refuse = &bad.want
+	}
 }
 
 func (c *decodeCase) placeQuery(ses *session, tokens int, queries []byte) {

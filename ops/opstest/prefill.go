@@ -46,6 +46,7 @@ type prefillSpec struct {
 
 	rule func(b, i, h int) (out, lse float64)
 	bad  *badValue
+	set  []badValue // values that nobody looks at
 }
 
 func newPrefill(qLens, kvLens []int, page, hq, hkv, d int) prefillSpec {
@@ -112,10 +113,7 @@ func (s *prefillSpec) buildWith(ses *session, queries []byte, k, v [][]byte) *pr
 		in.scalar("v_scale", &call.VScale, s.vs)
 	}
 	c.placeOutputs()
-	if s.bad != nil {
-		in.operand(s.bad.arg).setInts(s.bad.index, s.bad.value)
-		in.refuse = &s.bad.want
-	}
+	in.spoil(s.bad, s.set)
 	return c
 }
 

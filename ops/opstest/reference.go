@@ -99,10 +99,13 @@ func value(arg, op, want, got string, a ...any) error {
 	return attn.Errorf(attn.ErrArgument, op, arg, want, got, a...)
 }
 
-// checkTable checks one request's length against its table, and the entries that are used.
-func (r *Reference) checkTable(op, lens string, table *attn.Tensor, b, s, page, pages, limit int) error {
+// checkTable checks one request's length against its table, and the entries that its l rows use.
+func (r *Reference) checkTable(op, lens string, table *attn.Tensor, b, l, s, page, pages, limit int) error {
 	if most := table.Shape[1] * page; s < 0 || s > most || s > limit {
 		return value(lens, op, fmt.Sprintf("0 to %d", min(most, limit)), "%d for request %d", s, b)
+	}
+	if l == 0 {
+		return nil
 	}
 	for n := range pagesFor(s, page) {
 		if id := intAt(table, b*table.Stride[0]+n); id < 0 || id >= pages {
@@ -192,7 +195,7 @@ func (r *Reference) decodeProblem(c *attn.DecodeCall) (*problem, error) {
 		case l > maxQ:
 			return nil, value("max_q_len", "decode", fmt.Sprintf("at least %d", l), "%d for request %d", maxQ, i)
 		}
-		if err := r.checkTable("decode", "seq_lens", &c.BlockTables, i, s, page, c.Key.Shape[0], limit); err != nil {
+		if err := r.checkTable("decode", "seq_lens", &c.BlockTables, i, l, s, page, c.Key.Shape[0], limit); err != nil {
 			return nil, err
 		}
 		req := request{row0: cum(i), l: l, s: s,

@@ -69,7 +69,7 @@ func (r *Reference) prefillProblem(c *attn.PrefillCall) (*problem, []places, err
 		o := start(&c.OffsetsO, b, rows*p.hq*p.dvo)
 		stats := start(&c.OffsetsStats, b, b*c.MaxQLen*p.hq)
 		k, v := start(&c.OffsetsK, b, keys*c.Key.Stride[0]), start(&c.OffsetsV, b, keys*c.Value.Stride[0])
-		if err := r.checkPrefill(c, b, l, s, []int{q, o, stats, k, v}, keys); err != nil {
+		if err := r.checkPrefill(c, b, l, s, []int{q, o, stats, k, v}, rows); err != nil {
 			return nil, nil, err
 		}
 		req := request{row0: rows, l: l, s: s}
@@ -88,12 +88,15 @@ func (r *Reference) prefillProblem(c *attn.PrefillCall) (*problem, []places, err
 }
 
 // checkPrefill checks the lengths and offsets of one request.
-func (r *Reference) checkPrefill(c *attn.PrefillCall, b, l, s int, offsets []int, keys int) error {
+func (r *Reference) checkPrefill(c *attn.PrefillCall, b, l, s int, offsets []int, rows int) error {
 	if l < 0 || l > c.MaxQLen {
 		return value("actual_seq_lens_q", "prefill", fmt.Sprintf("0 to %d", c.MaxQLen), "%d for request %d", l, b)
 	}
 	if s < 0 || s > c.MaxKVLen {
 		return value("actual_seq_lens_kv", "prefill", fmt.Sprintf("0 to %d", c.MaxKVLen), "%d for request %d", s, b)
+	}
+	if t := c.Query.Shape[0]; rows+l > t {
+		return value("actual_seq_lens_q", "prefill", fmt.Sprintf("a sum of at most the %d rows of q", t), "%d up to request %d", rows+l, b)
 	}
 	dvo := c.Value.Shape[c.Value.Rank-1]
 	fits := func(arg string, t *attn.Tensor, at, n int, given bool) error {
@@ -117,7 +120,10 @@ func (r *Reference) checkPrefill(c *attn.PrefillCall, b, l, s int, offsets []int
 		return value("batch_offsets_stats", "prefill", "rows inside the LSE", "element %d for request %d", offsets[2], b)
 	}
 	if c.Paged() {
-		return r.checkTable("prefill", "actual_seq_lens_kv", &c.BlockTables, b, s, c.Key.Shape[2], c.Key.Shape[0], c.MaxKVLen)
+		return r.checkTable("prefill", "actual_seq_lens_kv", &c.BlockTables, b, l, s, c.Key.Shape[2], c.Key.Shape[0], c.MaxKVLen)
+	}
+	if l == 0 {
+		s = 0 // nobody looks at them
 	}
 	if err := fits("batch_offsets_k", &c.Key, offsets[3], s, c.OffsetsK.Valid()); err != nil {
 		return err

@@ -47,9 +47,14 @@ func decodeRefusals() []refusalRow {
 		row("nvfp4 scale rows of 192", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = attn.Of(attn.E4M3, 192, 32) }),
 		row("nvfp4 scale columns", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = attn.Of(attn.E4M3, 128, 36) }),
 		row("nvfp4 scales with gaps", nvfp4Decode(), shape, "out", func(c D) { c.OutScale = gapped(c.OutScale) }),
-		row("nvfp4 start row -1", nvfp4Decode(), arg, "scale_start_index", func(c D) { c.SFStartRow = -1 }),
-		row("nvfp4 start row too late", nvfp4Decode(), arg, "scale_start_index", func(c D) { c.SFStartRow = 123 }),
+		row("nvfp4 start row -1", nvfp4Decode(), shape, "scale_start_index", func(c D) { c.SFStartRow = -1 }),
+		row("nvfp4 start row too late", nvfp4Decode(), shape, "scale_start_index", func(c D) { c.SFStartRow = 123 }),
 
+		row("nvfp4 start row behind the scales, without rows", nvfp4Decode(), shape, "scale_start_index", func(c D) {
+			c.Query, c.Out, c.BlockTables, c.SeqLens = attn.Of(attn.E4M3, 0, 8, 64), attn.Of(attn.U8, 0, 8, 32), attn.Of(attn.I32, 0, 4), attn.Of(attn.I32, 0)
+			c.SFStartRow = 128
+		}),
+		row("workspace with gaps", goodDecode(), shape, "workspace_buffer", func(c D) { c.Workspace = gapped(attn.Of(attn.F32, 64, 64)) }),
 		row("bmm1 tensor of float16", goodDecode(), dtype, "bmm1_scale", func(c D) { c.BMM1ScaleTensor = attn.Of(attn.F16, 1) }),
 		row("bmm2 tensor of float16", goodDecode(), dtype, "bmm2_scale", func(c D) { c.BMM2ScaleTensor = attn.Of(attn.F16, 1) }),
 		row("bmm1 tensor of two", goodDecode(), shape, "bmm1_scale", func(c D) { c.BMM1ScaleTensor = attn.Of(attn.F32, 2) }),
