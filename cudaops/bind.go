@@ -39,7 +39,7 @@ func (b *binding) given(arg string, t *attn.Tensor) driver.Addr {
 	}
 	a := driver.Of(t.Ptr)
 	n, err := span(b.op, arg, t)
-	if err == nil && n > 0 && !b.rt.resident.holds(&b.rt.memory, a, n) {
+	if err == nil && n > 0 {
 		err = b.rt.own(b.op, arg, a, n)
 	}
 	if err != nil {
@@ -64,7 +64,7 @@ func (b *binding) givenTable(arg string, t *attn.Tensor, frozen bool) driver.Add
 	}
 	rt, a := b.rt, driver.Of(t.Ptr)
 	n, err := span(b.op, arg, t)
-	if err == nil && (n == 0 || rt.resident.holds(&rt.memory, a, n)) {
+	if err == nil && (n == 0 || rt.holds(a, n)) {
 		return a
 	}
 	if err != nil || !rt.ctx.OnHost(t.Ptr) {

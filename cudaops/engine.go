@@ -216,7 +216,7 @@ func (e *Engine) adopt(op string, t tensor.Tensor) error {
 	}
 	n := int(d.MemSize())
 	at := driver.Addr(d.Uintptr())
-	if e.rt.memory.holds(at, n) {
+	if e.rt.holds(at, n) {
 		return nil
 	}
 	if !e.rt.ctx.OnHost(at.Pointer()) {

@@ -83,4 +83,10 @@ func TestAppendNothing(t *testing.T) {
 	if err := rt.Backend().Append(&c); !errors.Is(err, attn.ErrArgument) {
 		t.Errorf("%v, want ErrArgument of cum_seq_lens", err)
 	}
+	c.CheckValues = false // then the kernel looks at them
+	fakecuda.Launches()
+	must(t, rt.Backend().Append(&c))
+	if n := len(fakecuda.Launches()); n != 1 {
+		t.Errorf("%d launches without rows", n)
+	}
 }

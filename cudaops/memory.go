@@ -70,6 +70,7 @@ func (rt *Runtime) Free(p driver.Pointer) error {
 		rt.memory.add(b)
 		return rt.fail(op, err)
 	}
+	rt.gone(b.at)
 	return rt.fail(op, rt.ctx.Free(b.at))
 }
 
@@ -80,9 +81,21 @@ func (rt *Runtime) foreign(op, arg string, a driver.Addr) error {
 	return attn.Errorf(attn.ErrDevice, op, arg, "memory of "+rt.Name(), "address %#x, which it did not give or has taken back", uint64(a))
 }
 
-// own wants n bytes from a on to be this Runtime's.
+// holds tells whether n bytes from a on are this Runtime's. A recording remembers of which allocation they are. With the lock held.
+func (rt *Runtime) holds(a driver.Addr, n int) bool {
+	if !rt.record {
+		return rt.resident.holds(&rt.memory, a, n)
+	}
+	b, ok := rt.memory.at(a)
+	if ok = ok && b.holds(a, n); ok {
+		rt.named[b.at] = true
+	}
+	return ok
+}
+
+// own wants n bytes from a on to be this Runtime's. With the lock held.
 func (rt *Runtime) own(op, arg string, a driver.Addr, n int) error {
-	if rt.memory.holds(a, n) {
+	if rt.holds(a, n) {
 		return nil
 	}
 	if b, ok := rt.memory.at(a); ok {

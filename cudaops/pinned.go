@@ -44,6 +44,7 @@ func (rt *Runtime) FreePinned(b []byte) error {
 	if !ok {
 		return rt.unpinned(op, "memory")
 	}
+	rt.gone(own.at)
 	return rt.fail(op, rt.ctx.FreePinned(driver.Host(own.at.Pointer(), own.bytes)))
 }
 
@@ -86,8 +87,14 @@ func (rt *Runtime) ReadAsync(dst []byte, src driver.Pointer) error {
 
 // async checks both sides of a copy.
 func (rt *Runtime) async(op, device string, a driver.Addr, host string, b []byte) error {
-	if len(b) > 0 && !rt.pinned.holds(hostAddr(b), len(b)) {
-		return rt.unpinned(op, host)
+	if len(b) > 0 {
+		own, ok := rt.pinned.at(hostAddr(b))
+		if !ok || !own.holds(hostAddr(b), len(b)) {
+			return rt.unpinned(op, host)
+		}
+		if rt.record {
+			rt.named[own.at] = true
+		}
 	}
 	return rt.own(op, device, a, len(b))
 }

@@ -14,12 +14,17 @@ type Recording struct {
 	rt    *Runtime
 	graph *driver.Graph // nil after Close
 	mark  *kernel       // names the recording where launches are named
+	named addresses     // the allocations that its work names
+	freed driver.Addr   // one of them that was given back since
 }
+
+// addresses is a set of allocations, of device memory and of pinned memory, whose addresses differ too.
+type addresses map[driver.Addr]bool
 
 // Record notes the work that f launches instead of running it. Calls that wait, copy host memory, allocate, or read host tables are
 // refused meanwhile, and what they would have done is the caller's to do before: a first run outside of a recording loads kernels and
-// makes room. Work that other goroutines launch on this Runtime before f returns is noted too. Memory that the work names must live as
-// long as the Recording is run: that is not checked.
+// makes room. Work that other goroutines launch on this Runtime before f returns is noted too. Once memory that the work names has been
+// given back, Run is refused.
 func (rt *Runtime) Record(f func() error) (ops.Recording, error) {
 	const op = "record"
 	if err := rt.begin(op); err != nil {
@@ -60,7 +65,7 @@ func (rt *Runtime) begin(op string) error {
 	if err := rt.ctx.Capture(); err != nil {
 		return rt.fail(op, err)
 	}
-	rt.record = true
+	rt.record, rt.named = true, addresses{}
 	return nil
 }
 
@@ -72,7 +77,7 @@ func (rt *Runtime) end(op string) (*Recording, error) {
 	if err != nil {
 		return nil, rt.fail(op, err)
 	}
-	r := &Recording{rt: rt, graph: g, mark: &kernel{Symbol: "a recording"}}
+	r := &Recording{rt: rt, graph: g, mark: &kernel{Symbol: "a recording"}, named: rt.named}
 	if s := rt.recent.symbols(); len(s) > 0 {
 		r.mark.Symbol = fmt.Sprintf("a recording that ends with %s", s[len(s)-1])
 	}
@@ -83,7 +88,7 @@ func (rt *Runtime) end(op string) (*Recording, error) {
 	return r, nil
 }
 
-// Run launches the recorded work.
+// Run launches the recorded work; ErrDevice once memory that it names was freed.
 func (r *Recording) Run() error {
 	const op = "replay"
 	rt := r.rt
@@ -94,6 +99,9 @@ func (r *Recording) Run() error {
 	}
 	if r.graph == nil {
 		return attn.Errorf(ErrClosed, op, "", "an open Recording", "one after Close")
+	}
+	if r.freed != 0 {
+		return rt.foreign(op, "memory of the recording", r.freed)
 	}
 	if err := rt.ctx.Replay(r.graph); err != nil {
 		return rt.fail(op, err)
@@ -116,6 +124,15 @@ func (r *Recording) Close() error {
 	}
 	err := rt.ctx.Sync()
 	return rt.fail("close", join(err, r.discard()))
+}
+
+// gone tells recordings that an allocation was given back, with the lock held.
+func (rt *Runtime) gone(a driver.Addr) {
+	for r := range rt.recordings {
+		if r.named[a] {
+			r.freed = a
+		}
+	}
 }
 
 // discard gives the graph back, with the lock held.

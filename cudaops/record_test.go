@@ -11,6 +11,8 @@ import (
 	"github.com/gaze-ml/gaze/cudaops/internal/fakecuda"
 	"github.com/gaze-ml/gaze/internal/attn"
 	"github.com/gaze-ml/gaze/ops"
+
+	"gorgonia.org/tensor"
 )
 
 // TestRecord: recorded work runs at each replay, with what device memory and pinned memory then hold, and not before.
@@ -65,6 +67,58 @@ func TestRecordRefuses(t *testing.T) {
 		rt.Record(func() error { panic("in a recording") })
 	}()
 	must(t, rt.Write(p, b), rt.Sync())
+}
+
+// TestRecordFreed: what names memory that was given back does not run any more, and what names other memory does.
+func TestRecordFreed(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := decodeOf(t, rt)
+	bytes, other := new([4]byte), device(t, rt, attn.F32, 16)
+	from, to := device(t, rt, attn.F32, 16), device(t, rt, attn.F32, 16)
+	pinned, err := rt.Pinned(8)
+	must(t, err)
+	x, err := rt.Upload(tensor.New(tensor.WithShape(4), tensor.WithBacking([]float32{1, 2, 3, 4})))
+	must(t, err)
+	must(t, rt.Backend().Decode(c), rt.Sync())
+	if _, err := tensor.Add(x, x); err != nil { // makes room for the sum
+		t.Fatal(err)
+	}
+	works := map[string]func() error{
+		"decode": func() error { return rt.Backend().Decode(c) },
+		"copy":   func() error { return rt.Copy(to.Ptr, from.Ptr, 64) },
+		"write":  func() error { return rt.WriteAsync(to.Ptr, pinned) },
+		"engine": func() error { _, err := tensor.Add(x, x); return err },
+	}
+	recs := map[string]ops.Recording{}
+	for name, f := range works {
+		recs[name], err = rt.Record(f)
+		must(t, err)
+	}
+	run := func(after string, gone ...string) {
+		t.Helper()
+		for name, r := range recs {
+			if err := r.Run(); slices.Contains(gone, name) {
+				want(t, name+" after "+after, err, ops.ErrDevice, "memory of the recording")
+			} else if err != nil {
+				t.Errorf("%s after %s: %v", name, after, err)
+			}
+		}
+		must(t, rt.Sync())
+	}
+	run("nothing")
+	must(t, rt.Free(other.Ptr), rt.Read(bytes[:], to.Ptr))
+	run("other memory was freed")
+	must(t, rt.Free(from.Ptr))
+	run("the source was freed", "copy")
+	must(t, rt.FreePinned(pinned))
+	run("pinned memory was freed", "copy", "write")
+	must(t, rt.Free(c.BlockTables.Ptr))
+	run("the table was freed", "copy", "write", "decode")
+	must(t, rt.FreeTensor(x))
+	run("the tensor was freed", "copy", "write", "decode", "engine")
+	for _, r := range recs {
+		must(t, r.Close())
+	}
 }
 
 // TestRecordBroken: a kernel that fails in a replay is named by its recording.

@@ -43,6 +43,7 @@ type Runtime struct {
 	blas       blas
 	operands   cublaslt.Operands // of the product being launched
 	record     bool              // Record is under way
+	named      addresses         // by the work that it noted
 	recordings map[*Recording]bool
 
 	frame   *frame

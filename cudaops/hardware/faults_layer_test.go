@@ -131,6 +131,24 @@ func TestBadAppend(t *testing.T) {
 	}
 }
 
+// TestBadAppendOfNothing: without rows, sums that promise some are told by the next wait, and nothing is written.
+func TestBadAppendOfNothing(t *testing.T) {
+	rt := open(t, 0)
+	c := attn.NewAppendCall()
+	c.Key, c.Value = device(t, rt, attn.BF16, nil, 0, 2, 64), device(t, rt, attn.BF16, nil, 0, 2, 64)
+	c.KeyCache, c.ValueCache = poisoned(t, rt, attn.BF16, 3, 2, 16, 64), poisoned(t, rt, attn.BF16, 3, 2, 16, 64)
+	c.BlockTables = device(t, rt, attn.I32, int32s(0, 1), 2, 1)
+	c.CumSeqLens, c.StartPositions = device(t, rt, attn.I32, int32s(0, 2, 4), 3), device(t, rt, attn.I32, int32s(0, 0), 2)
+	must(t, c.Infer(), rt.Backend().Append(&c))
+	if err := rt.Sync(); !errors.Is(err, ops.ErrArgument) || !strings.Contains(err.Error(), "cum_seq_lens") {
+		t.Errorf("%v, want ErrArgument of cum_seq_lens", err)
+	}
+	if slices.ContainsFunc(results(t, rt, &c.KeyCache, &c.ValueCache), func(x byte) bool { return x != 0xff }) {
+		t.Error("something was written")
+	}
+	must(t, rt.Write(c.CumSeqLens.Ptr, int32s(0, 0, 0)), rt.Backend().Append(&c), rt.Sync())
+}
+
 // TestBadPosition: RoPE at a position below -1 gives a row of 0, the others are right, and the next wait tells, once; so too in a replay.
 func TestBadPosition(t *testing.T) {
 	rt := open(t, 0)
