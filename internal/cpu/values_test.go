@@ -128,6 +128,7 @@ func TestPrefillChecksValues(t *testing.T) {
 	edit("negative q offset", "batch_offsets_q", true, func(c *attn.PrefillCall) { c.OffsetsQ = ints(-32, 0) }, "request 0", "-32")
 	edit("o beyond the tensor", "batch_offsets_o", true, func(c *attn.PrefillCall) { c.OffsetsO = ints(65, 0, 0) }, "request 0", "65")
 	edit("k beyond the tensor", "batch_offsets_k", false, func(c *attn.PrefillCall) { c.OffsetsK = ints(33, 0) }, "request 0", "33")
+	edit("shared keys, but not values", "actual_seq_lens_kv", false, func(c *attn.PrefillCall) { c.KVLens, c.OffsetsK = ints(6, 6), ints(0, 32) }, "request 1", "12", "8")
 	edit("v beyond the tensor", "batch_offsets_v", false, func(c *attn.PrefillCall) { c.OffsetsV = ints(0, 97) }, "request 1", "97")
 	edit("stats beyond the buffer", "batch_offsets_stats", false, func(c *attn.PrefillCall) { c.OffsetsStats = ints(0, 17) }, "request 1", "17")
 	edit("offset near the end of int64", "batch_offsets_q", false, func(c *attn.PrefillCall) {
@@ -137,6 +138,9 @@ func TestPrefillChecksValues(t *testing.T) {
 	for name, f := range map[string]func(c *attn.PrefillCall){
 		"the last places that fit": func(c *attn.PrefillCall) {
 			c.OffsetsQ, c.OffsetsO, c.OffsetsK, c.OffsetsV, c.OffsetsStats = ints(0, 96), ints(64, 0), ints(32, 96), ints(0, 96), ints(0, 16)
+		},
+		"keys that two requests share": func(c *attn.PrefillCall) {
+			c.KVLens, c.OffsetsK, c.OffsetsV = ints(6, 6), ints(0, 32), ints(0, 32)
 		},
 		"offset of a request without queries": func(c *attn.PrefillCall) { c.QLens, c.OffsetsQ = ints(0, 2), ints(-1, 0) },
 	} {

@@ -313,6 +313,10 @@ def prefill_cases():
                                        break_it=lambda x: lens_to("ql", 1, 7)(x) and {3}, expect=(6, 3))
         c["bad/offset_q" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, offsets=8, break_it=off_to("q", 2, 12 * 4 * 64 + 1), expect=(12, 2))
         if not page:
+            def share(x):  # the second request's keys are the first ones of the first
+                off_to("k", 1, 0)(x), off_to("v", 1, 0)(x)
+                x["p"].kv_tokens = 40
+            c["shared_keys"] = dict(qlens=(7, 5), lens=(40, 33), page=0, hq=4, d=64, offsets=8, values=lambda k, v: ([k[0], k[0][:33]], [v[0], v[0][:33]]), break_it=share)
             c["bad/offset_k"] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=0, hq=4, d=64, offsets=8, break_it=off_to("k", 1, 50 * 2 * 64 + 1), expect=(14, 1))
             c["bad/offset_v"] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=0, hq=4, d=64, offsets=8, break_it=off_to("v", 1, -1), expect=(15, 1))
 
