@@ -29,7 +29,7 @@ func (rt *Runtime) partials(b *binding, w *attn.Tensor, n int) driver.Addr {
 		return rt.workspace.at
 	}
 	if have := w.Bytes(); have < n && b.err == nil {
-		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace_buffer", fmt.Sprintf("%d bytes or more, contiguous", n), "%d", have)
+		b.err = attn.Errorf(attn.ErrArgument, b.op, "workspace_buffer", fmt.Sprintf("%d bytes or more", n), "%d", have)
 	}
 	at := b.need("workspace_buffer", w)
 	if at%16 != 0 && b.err == nil {
@@ -85,8 +85,8 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 		p.OutScale, p.OutSFScale = at.need("out", &c.OutScale), float32(c.OSFScale)
 		p.OutSFStart, p.OutSFColumns = int32(c.SFStartRow), int32(c.OutScale.Shape[1])
 	}
-	if l > 1 { // with one row a mask says nothing
-		p.Mask = at.may("mask", &c.Mask)
+	if mask := at.may("mask", &c.Mask); l > 1 { // with one row it says nothing
+		p.Mask = mask
 	}
 	if at.err != nil {
 		return at.err

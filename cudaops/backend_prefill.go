@@ -44,6 +44,7 @@ func (b *Backend) Prefill(c *attn.PrefillCall) error {
 	if c.LSE.Valid() || c.LSE2.Valid() { // else nobody looks at them
 		p.OffsetsStats = table("batch_offsets_stats", &c.OffsetsStats)
 	}
+	at.may("workspace_buffer", &c.Workspace) // which nothing needs, but which lies where the others do
 	if k.A == attn.E4M3 {
 		p.OutType = elementTypes[c.Out.DType]
 	}

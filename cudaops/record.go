@@ -88,7 +88,7 @@ func (rt *Runtime) end(op string) (*Recording, error) {
 	return r, nil
 }
 
-// Run launches the recorded work; ErrDevice once memory that it names was freed.
+// Run launches the recorded work; ErrDevice once memory that it names was freed, ErrUnsupported while something is recorded, ErrClosed.
 func (r *Recording) Run() error {
 	const op = "replay"
 	rt := r.rt
@@ -99,6 +99,9 @@ func (r *Recording) Run() error {
 	}
 	if r.graph == nil {
 		return attn.Errorf(ErrClosed, op, "", "an open Recording", "one after Close")
+	}
+	if err := rt.waiting(op); err != nil {
+		return err
 	}
 	if r.freed != 0 {
 		return rt.foreign(op, "memory of the recording", r.freed)

@@ -48,9 +48,12 @@ func TestRecordRefuses(t *testing.T) {
 	c := decodeOf(t, rt)
 	must(t, rt.Backend().Decode(c))
 	p, b := c.Out.Ptr, make([]byte, 4)
+	other, err := rt.Record(func() error { return rt.Backend().Decode(c) })
+	must(t, err)
 	for what, f := range map[string]func() error{
 		"Sync": rt.Sync, "Read": func() error { return rt.Read(b, p) }, "Write": func() error { return rt.Write(p, b) },
 		"Alloc": func() error { _, err := rt.Alloc(1); return err }, "Free": func() error { return rt.Free(p) },
+		"Run":         other.Run,
 		"Record":      func() error { _, err := rt.Record(func() error { return nil }); return err },
 		"CheckValues": func() error { d := *c; d.CheckValues = true; return rt.Backend().Decode(&d) },
 	} {

@@ -153,7 +153,7 @@ func (rt *Runtime) onHost(op string, p driver.Pointer) (bool, error) {
 // waiting refuses what a capture can't hold.
 func (rt *Runtime) waiting(op string) error {
 	if rt.record {
-		return attn.Errorf(attn.ErrUnsupported, op, "", "no recording under way", "a call that waits, allocates or copies host memory")
+		return attn.Errorf(attn.ErrUnsupported, op, "", "no recording under way", "a call that waits, allocates, replays or copies host memory")
 	}
 	return nil
 }

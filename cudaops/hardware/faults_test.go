@@ -175,7 +175,7 @@ func upTo(from, to int) (all []int) {
 	return all
 }
 
-// TestBadDecode: every wrong length, sum and page on the device; H4's rules for who gets what.
+// TestBadDecode: every wrong length, sum and page on the device; who gets what: a bad request's rows are 0, the others' are right.
 func TestBadDecode(t *testing.T) {
 	rt := open(t, 0)
 	for _, s := range shapes([]int{1, 1, 1}, []int{40, 17, 33}) {

@@ -24,10 +24,6 @@ __device__ __forceinline__ Place place_of(const AppendParams &p, int64_t token) 
     to.skipped = to.position == -1;
     if (to.skipped) return to;
     request = p.requests[token];
-    if (request < 0 || request >= p.batch) {
-      if (blame) report(p.fault, p.op, FAULT_REQUEST, token, request, p.batch);
-      return to;
-    }
   } else {
     // The last request that begins at or before the token.
     int low = 0, high = p.batch;
@@ -48,6 +44,10 @@ __device__ __forceinline__ Place place_of(const AppendParams &p, int64_t token) 
   const int64_t room = (int64_t)p.max_pages * p.page_size;
   if (to.position < 0 || to.position >= room) {
     if (blame) report(p.fault, p.op, FAULT_POSITION, token, to.position, room);
+    return to;
+  }
+  if (request < 0 || request >= p.batch) {
+    if (blame) report(p.fault, p.op, FAULT_REQUEST, token, request, p.batch);
     return to;
   }
   const int page = p.block_tables[request * p.table_row + to.position / p.page_size];

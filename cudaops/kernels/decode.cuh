@@ -249,7 +249,7 @@ struct Decode {
   // Scores and maxima are kept as they come, without the scale: at large ones the product's rounding is worse than a factor of e, while
   // the difference of two that matter is small and exact.
   float bmm1;
-  float scale;  // its factor · log2(e)
+  float scale;  // base2(bmm1)
   float acc[kSteps][Tiles][4];
   float m[Tiles][2], l[Tiles][2];
 
@@ -276,8 +276,8 @@ struct Decode {
     }
 #pragma unroll
     for (int n = 0; n < Tiles; n++) {
-      m[n][0] = m[n][1] = -GAZE_INF;
-      l[n][0] = l[n][1] = 0;
+#pragma unroll
+      for (int c = 0; c < 2; c++) m[n][c] = -GAZE_INF, l[n][c] = sees(query_of(n * 8 + 2 * t + c)) ? kFaint : 0.0f;
 #pragma unroll
       for (int k = 0; k < kSteps; k++)
 #pragma unroll
@@ -446,10 +446,10 @@ struct Decode {
 #pragma unroll
       for (int u = 0; u < kGroups; u++) {
         float(&x)[4] = s[u][n];
-        x[0] = exp2_approx((x[0] - m0) * scale0);
-        x[1] = exp2_approx((x[1] - m1) * scale1);
-        x[2] = exp2_approx((x[2] - m0) * scale0);
-        x[3] = exp2_approx((x[3] - m1) * scale1);
+        x[0] = exp2_approx(fmaf(x[0] - m0, scale0, kLift<M>));
+        x[1] = exp2_approx(fmaf(x[1] - m1, scale1, kLift<M>));
+        x[2] = exp2_approx(fmaf(x[2] - m0, scale0, kLift<M>));
+        x[3] = exp2_approx(fmaf(x[3] - m1, scale1, kLift<M>));
         l[n][0] += x[0] + x[2];
         l[n][1] += x[1] + x[3];
         pt[u][n][0] = movmatrix_trans(pack<M>(x[0], x[1]));
@@ -513,7 +513,7 @@ struct Decode {
     return make_float4(fmaf(x.x, w, o.x), fmaf(x.y, w, o.y), fmaf(x.z, w, o.z), fmaf(x.w, w, o.w));
   }
 
-  // weight is that of maximum m beside `top`, and 1 for the top itself, -inf too: what has no key yet is 0 already, and a NaN must stay one.
+  // weight is that of maximum m beside `top`, and 1 for the top itself, -inf too: what has no weight yet is next to 0, and a NaN must stay one.
   static __device__ __forceinline__ float weight(float m, float top, float scale) { return m == top ? 1.0f : exp2_approx((m - top) * scale); }
 
   // ---- the end of a segment ----
@@ -527,26 +527,27 @@ struct Decode {
   __device__ __forceinline__ void finish(const Cursor &c, int row, int d, const float4 (&o)[Vecs], float top, float sum, bool live) const {
     const int i = by_group(head0 + row), h = c.head * group + head0 + row - i * group;
     const int64_t token = c.r.row0 + query0 + i;
-    const float sink = p.sinks != nullptr ? p.sinks[h] : -GAZE_INF;
-    const bool finite = fabsf(sink) < GAZE_INF;
-    const bool zero = sum < 0 || (sum == 0 && !sees(query0 + i));  // a bad request, or no key; a NaN is neither
-    if (sum == 0 && !zero && !finite) sum = GAZE_NAN;              // all scores are -inf, and no sink takes the weight
-    float top2 = 0, factor = 1;
+    constexpr float kOne = kLift<M> > 0 ? 1 << (int)kLift<M> : 1;  // a weight of 1 in the sum
+    float peak = 0, factor = 1;
+    const bool zero = sum <= 0;  // no key, or a bad request; a NaN is neither
     bool empty = sum < 0;
     if (!empty) {
-      top2 = top * scale;
+      peak = top * factor_of(bmm1);
+      if (is_faint(sum) && !(scale <= GAZE_MAX)) sum = GAZE_NAN;
       if (p.sinks != nullptr) {
-        const float none = finite ? GAZE_INF : -GAZE_INF;  // without keys only a finite sink counts
+        const float sink = p.sinks[h];
+        const float none = sink > top && sink < GAZE_INF ? GAZE_INF : -GAZE_INF;  // without a score above -inf only a finite sink counts
         const float over = top == -GAZE_INF ? none : fmaf(-top, factor_of(bmm1), sink) * kLog2e;  // the sink's logit over the top one, base 2
         if (over > 0) {
           factor = exp2_approx(-over);
-          sum = sum * factor + (finite ? 1.0f : GAZE_NAN);
-          top2 = sink * kLog2e;
+          sum = sum * factor + (sink - sink + kOne);  // NaN for a sink of infinity
+          peak = sink;
         } else {
-          sum += exp2_approx(over);
+          sum = fmaf(exp2_approx(over), kOne, sum);
         }
       }
       empty = sum == 0;
+      if (is_faint(sum)) sum = GAZE_NAN;
     }
     factor *= __fdividef(p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale, sum);
 #pragma unroll(kWiden ? 1 : Vecs)
@@ -556,9 +557,9 @@ struct Decode {
     }
     if (d == 0 && live && (p.lse != nullptr || p.lse2 != nullptr)) {
       const int64_t at = token * p.q_heads + h;
-      const float lse2 = empty ? -GAZE_INF : top2 + log2f(sum);
-      if (p.lse != nullptr) p.lse[at] = lse2 * kLn2;
-      if (p.lse2 != nullptr) p.lse2[at] = lse2;
+      const float log2 = log2f(sum) - kLift<M>;
+      if (p.lse != nullptr) p.lse[at] = empty ? -GAZE_INF : fmaf(log2, kLn2, peak);
+      if (p.lse2 != nullptr) p.lse2[at] = empty ? -GAZE_INF : fmaf(peak, kLog2e, log2);
     }
   }
 
@@ -695,15 +696,13 @@ struct Decode {
         float up = top;
 #pragma unroll
         for (int i = 0; i < kBatch; i++) up = fmaxf(up, ml[i].x);
-        // Without a key so far all sums are 0, and weigh 0 whatever the scale.
-        const bool none = up == -GAZE_INF;
-        const float old = weight(top, up, scale), from = none ? 0.0f : up, factor = none ? 1.0f : scale;
+        const float old = weight(top, up, scale);
         sum *= old;
 #pragma unroll
         for (int j = 0; j < kVecs; j++) o[j] = times(o[j], old);
 #pragma unroll
         for (int i = 0; i < kBatch; i++) {
-          const float w = exp2_approx((ml[i].x - from) * factor);
+          const float w = weight(ml[i].x, up, scale);
           spoilt |= ml[i].y < 0;
           sum = fmaf(ml[i].y, w, sum);
 #pragma unroll
@@ -723,7 +722,7 @@ struct Decode {
   // run works on this block's units; keys are those of request `lane`.
   __device__ __forceinline__ void run(int keys) {
     bmm1 = p.bmm1_scale_at != nullptr ? *p.bmm1_scale_at : p.bmm1_scale;
-    scale = factor_of(bmm1) * kLog2e;
+    scale = base2(bmm1);
     const int count = make_plan<S::kThreads, kUnit, kRows, S::kWarps, S::kBlocks>(p, keys, shared_plan(), cursor(0));
     if (count == 0) return;
 

@@ -16,8 +16,8 @@ struct Divider {
 
 // QueryTile holds a thread's part of a tile of q between fetch and store, which come a segment apart. Rows that don't exist are 0.
 //
-// A row of q may be scaled by a power of two on the way: `scales` has for each row the factor of its scores, base 2, and the inverse
-// power. On the way it is turned as bmm1 wants it.
+// On the way q is turned as bmm1 wants it, and a row of it may be scaled by a power of two: `scales` has for each row the factor of its
+// scores, base 2, and the inverse power.
 template <class T, int D, int Rows_, int Threads>
 struct QueryTile {
   typedef Rows<D> R;
@@ -53,10 +53,10 @@ struct QueryTile {
   }
 };
 
-// row_scale is |bmm1_scale|·log2(e)·power, but never 0: a hidden key's -inf times 0 would be NaN.
+// row_scale is scale·power, but neither 0 nor infinite where the scale is not: a hidden key's -inf times 0 would be NaN, and so would 0 times inf.
 __device__ __forceinline__ float row_scale(float scale, float power) {
   const float x = scale * power;
-  return x == 0 ? __int_as_float(1) : x;
+  return x == 0 ? __int_as_float(1) : x == GAZE_INF && scale <= GAZE_MAX ? GAZE_MAX : x;
 }
 
 // Beside an e4m3 cache q is f16, bf16 or e4m3 (params.q_type) and becomes f16, exactly: a row of bf16 is scaled so that its largest

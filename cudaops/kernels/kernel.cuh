@@ -64,6 +64,19 @@ constexpr float kLn2 = 0.6931471805599453f;
 
 #define GAZE_INF __int_as_float(0x7f800000)
 #define GAZE_NAN __int_as_float(0x7fffffff)
+#define GAZE_MAX __int_as_float(0x7f7fffff)  // the largest finite number
+
+// base2 is what exponents base 2 take in the place of factor_of(scale): finite where the scale is.
+__device__ __forceinline__ float base2(float scale) {
+  const float x = factor_of(scale) * kLog2e;
+  return x == GAZE_INF && factor_of(scale) <= GAZE_MAX ? GAZE_MAX : x;
+}
+
+// The sum of a row's weights begins with kFaint where the row sees a key, and with 0 where it sees none. A score above -inf makes an end of
+// it: that score's own weight is 1 or more, or nearly. So at the end what is 0 is a row without keys, whose output is 0, and what is_faint one whose
+// scores are all -inf, which the formula makes NaN.
+constexpr float kFaint = 1.4e-45f;
+__device__ __forceinline__ bool is_faint(float sum) { return sum > 0 && sum < 0.5f; }
 
 // report keeps the first fault.
 __device__ inline void report(Fault *f, uint32_t op, uint32_t reason, int64_t request, int64_t got, int64_t want) {

@@ -103,6 +103,12 @@ __device__ __forceinline__ bool nonfinite(Words... words) {
 // that the largest score has the largest exponent; 0 makes it 0·q, beside a factor of 1, since a hidden key's -inf times 0 would be NaN.
 __device__ __forceinline__ float factor_of(float scale) { return scale == 0 ? 1.0f : fabsf(scale); }
 
+// kLift<T> lifts exponents of weights that become T: f16 ends at 2⁻²⁴, and many keys that weigh less than that beside the largest one add up.
+template <class T>
+constexpr float kLift = 0;
+template <>
+constexpr float kLift<f16> = 15;
+
 // turned is what becomes of two 16-bit neighbours of q.
 template <class T>
 __device__ __forceinline__ uint32_t turned(uint32_t pair, float scale) {

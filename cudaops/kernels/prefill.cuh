@@ -208,7 +208,7 @@ struct Prefill {
   // ---- a block of keys ----
 
   float c1;     // scale, with e4m3 operands times theirs
-  float scale;  // its factor · log2(e)
+  float scale;  // base2(c1)
   float acc[kTall][kDims][4];
   float m[kTall][2], l[kTall][2];
   int limit[kTall][2];  // the last key that a row sees
@@ -242,7 +242,7 @@ struct Prefill {
   }
 
   // weights turns scores into exponentials, pairs of keys in a word, and rescales what was there before.
-  __device__ __forceinline__ void weights(const float (&s)[kTall][kCols][4], uint32_t (&w)[kTall][kCols][2]) {
+  __device__ __forceinline__ void weights(float (&s)[kTall][kCols][4], uint32_t (&w)[kTall][kCols][2]) {
 #pragma unroll
     for (int i = 0; i < kTall; i++)
 #pragma unroll
@@ -253,11 +253,18 @@ struct Prefill {
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         // The same rounded product is taken off all exponents, old ones too, so that its rounding cancels out; upwards, so that weights
-        // are at most 1, below which f16 has steps half as large.
+        // are at most 2^kLift, below which f16 has steps half as large.
         // Without a key so far all weigh 0, whatever the scale.
         const bool none = top == -GAZE_INF;
-        const float by = none ? 1.0f : scale, off = none ? 0.0f : __fmul_ru(top, scale);
-        const float f = m[i][r] == top ? 1.0f : exp2_approx(__fmul_ru(m[i][r], scale) - off);
+        const float by = none ? 1.0f : scale;
+        float off = none ? 0.0f : __fmul_ru(top, scale), f = m[i][r] == top ? 1.0f : exp2_approx(__fmul_ru(m[i][r], scale) - off);
+        if (fabsf(off) > kFar) {
+          f = m[i][r] == top ? 1.0f : exp2_approx((m[i][r] - top) * scale);
+          off = 0;
+#pragma unroll
+          for (int n = 0; n < kCols; n++) s[i][n][2 * r] -= top, s[i][n][2 * r + 1] -= top;
+        }
+        off -= kLift<T>;
         m[i][r] = top;
         float sum = 0;
 #pragma unroll
@@ -334,18 +341,18 @@ struct Prefill {
         float sum = l[i][r];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        const bool empty = bad || limit[i][r] < 0;
-        if (sum == 0) sum = GAZE_NAN;  // all scores are -inf
+        const bool empty = bad || sum == 0;
+        if (is_faint(sum)) sum = GAZE_NAN;
         const float f = empty ? 0.0f : value_scale / sum;
         const int row = i * 16 + r * 8 + g, at = x.row0 + warp * 16 * kTall + row;
 #pragma unroll
         for (int n = 0; n < kDims; n++)
           store_pair<Out>(mine + spot<Out, DVO>(row, 8 * n) + 2 * t * sizeof(Out), empty ? 0.0f : acc[i][n][2 * r] * f, empty ? 0.0f : acc[i][n][2 * r + 1] * f);
         if (t == 0 && at < x.rows * group && x.lse_base >= 0) {
-          const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[i][r], scale) + log2f(sum);
+          const float peak = m[i][r] * factor_of(c1), log2 = log2f(sum) - kLift<T>;
           const int64_t e = x.lse_base + (int64_t)(at / group) * p.q_heads + x.head * group + at % group;
-          if (p.lse != nullptr) p.lse[e] = lse2 * kLn2;
-          if (p.lse2 != nullptr) p.lse2[e] = lse2;
+          if (p.lse != nullptr) p.lse[e] = empty ? -GAZE_INF : fmaf(log2, kLn2, peak);
+          if (p.lse2 != nullptr) p.lse2[e] = empty ? -GAZE_INF : fmaf(peak, kLog2e, log2);
         }
       }
     __syncwarp();
@@ -380,9 +387,9 @@ struct Prefill {
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         m[i][r] = -GAZE_INF;
-        l[i][r] = 0;
         const int row = (x.row0 + warp * 16 * kTall + i * 16 + r * 8 + g) / group;
         limit[i][r] = p.causal ? (int)max((int64_t)-1, min(row + shift, (int64_t)x.keys - 1)) : x.keys - 1;
+        l[i][r] = limit[i][r] >= 0 ? kFaint : 0.0f;
 #pragma unroll
         for (int n = 0; n < kDims; n++) acc[i][n][2 * r] = acc[i][n][2 * r + 1] = 0;
       }
@@ -464,9 +471,9 @@ struct Prefill {
   }
 
   __device__ __forceinline__ void run() {
-    c1 = kWiden ? p.scale * *p.q_scale * *p.k_scale : p.scale;
+    c1 = kWiden ? (float)((double)p.scale * *p.q_scale * *p.k_scale) : p.scale;
     value_scale = kWiden ? *p.v_scale : 1;
-    scale = factor_of(c1) * kLog2e;
+    scale = base2(c1);
     Scheduler next(p, blockIdx.x, DQK, DVO);
     if (warp == 0) next.seek(tile(), tile());
     __syncthreads();

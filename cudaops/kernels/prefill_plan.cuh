@@ -9,6 +9,10 @@ namespace gaze {
 constexpr int kTileRows = 128;
 constexpr int kTogether = 1 << 23;  // elements of K and V of heads whose tiles alternate
 
+// Beyond it, exponents are taken from differences of scores instead of from differences of their products with the scale, whose rounding
+// would be a sizeable part of an exponent.
+constexpr float kFar = 1024;
+
 // Tile is one piece of work. Past the last one b is B, and o_base the element of out behind the last row of any request.
 struct Tile {
   int b;            // request

@@ -307,7 +307,7 @@ struct PrefillTma {
 
   float acc[kDims][4];
   float m[2], l[2];
-  float scale;    // its factor · log2(e)
+  float scale;    // base2(p.scale)
   int limit[2];   // the last key that a row sees
   int consumer;   // 0 or 1
   int g, t;
@@ -354,9 +354,16 @@ struct PrefillTma {
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
       // The same rounded product is taken off all exponents, old ones too, so that its rounding cancels out; upwards, so that weights
-      // are at most 1, below which f16 has steps half as large.
-      const float off = top == -GAZE_INF ? 0.0f : __fmul_ru(top, scale);
+      // are at most 2^kLift, below which f16 has steps half as large.
+      float off = top == -GAZE_INF ? 0.0f : __fmul_ru(top, scale);
       f[r] = m[r] == top ? 1.0f : exp2_approx(__fmul_ru(m[r], scale) - off);
+      if (fabsf(off) > kFar) {
+        f[r] = m[r] == top ? 1.0f : exp2_approx((m[r] - top) * scale);
+        off = 0;
+#pragma unroll
+        for (int n = 0; n < kCols; n++) s[n][2 * r] -= top, s[n][2 * r + 1] -= top;
+      }
+      off -= kLift<T>;
       m[r] = top;
       float sum = 0;
 #pragma unroll
@@ -461,7 +468,7 @@ struct PrefillTma {
     consumer = warp / 4 - 1;
     g = lane / 4;
     t = lane % 4;
-    scale = factor_of(p.scale) * kLog2e;
+    scale = base2(p.scale);
     const int rows0 = consumer * 64 + warp % 4 * 16;  // this warp's first of the tile
     Blocks kv;  // the next block whose V is wanted
     if (kTurns && consumer == 1) group_arrive(kTurn + 0, 256);
@@ -476,7 +483,7 @@ struct PrefillTma {
         const int64_t row = x.query0 + split.query(x.group0, rows0 + 8 * r + g);
         limit[r] = p.causal ? (int)max((int64_t)-1, min(row + x.keys - x.rows, (int64_t)x.keys - 1)) : x.keys - 1;
         m[r] = -GAZE_INF;
-        l[r] = 0;
+        l[r] = limit[r] >= 0 ? kFaint : 0.0f;
       }
 #pragma unroll
       for (int d = 0; d < kDims; d++)
@@ -531,15 +538,15 @@ struct PrefillTma {
       float sum = l[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const bool empty = bad || limit[r] < 0;
-      if (sum == 0) sum = GAZE_NAN;  // all scores are -inf
+      const bool empty = bad || sum == 0;
+      if (is_faint(sum)) sum = GAZE_NAN;
       const float f = __fdividef(1.0f, sum);
       const int row = rows0 + 8 * r + g;
       const int64_t to = (int64_t)(query0 + split.query(group0, row)) * p.q_heads + head0 + split.head(group0, row);  // of [L,Hq]
       if (t == 0 && row < rows && x.lse_base >= 0) {
-        const float lse2 = empty ? -GAZE_INF : __fmul_ru(m[r], scale) + log2f(sum);
-        if (p.lse != nullptr) p.lse[x.lse_base + to] = lse2 * kLn2;
-        if (p.lse2 != nullptr) p.lse2[x.lse_base + to] = lse2;
+        const float peak = m[r] * factor_of(p.scale), log2 = log2f(sum) - kLift<T>;
+        if (p.lse != nullptr) p.lse[x.lse_base + to] = empty ? -GAZE_INF : fmaf(log2, kLn2, peak);
+        if (p.lse2 != nullptr) p.lse2[x.lse_base + to] = empty ? -GAZE_INF : fmaf(peak, kLog2e, log2);
       }
 #pragma unroll
       for (int d = 0; d < kDims; d += 4) {

@@ -306,11 +306,10 @@ func (c *DecodeCall) inferOutputs(k *checker) {
 	}
 	read := [...]named{{"query", &c.Query}, {"kv_cache", &c.Key}, {"kv_cache", &c.Value}, {"block_tables", &c.BlockTables}, {"seq_lens", &c.SeqLens},
 		{"sinks", &c.Sinks}, {"mask", &c.Mask}, {"cum_seq_lens_q", &c.CumSeqLensQ}, {"bmm1_scale", &c.BMM1ScaleTensor}, {"bmm2_scale", &c.BMM2ScaleTensor}}
-	for _, out := range [...]named{{"workspace_buffer", &c.Workspace}, {"out", &c.Out}, {"out", &c.OutScale}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
+	k.apart("workspace_buffer", &c.Workspace, read[:]...)
+	for _, out := range [...]named{{"out", &c.Out}, {"out", &c.OutScale}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
 		k.apart(out.arg, out.t, read[:]...)
-		if out.t != &c.Workspace {
-			k.apart(out.arg, out.t, named{"workspace_buffer", &c.Workspace})
-		}
+		k.apart(out.arg, out.t, named{"workspace_buffer", &c.Workspace})
 	}
 	k.apart("out", &c.OutScale, named{"the codes", &c.Out})
 	k.apart("lse", &c.LSE, named{"out", &c.Out}, named{"out", &c.OutScale})

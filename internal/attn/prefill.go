@@ -84,11 +84,10 @@ func (c *PrefillCall) Infer() error {
 	read := [...]named{{"q", &c.Query}, {"k_cache", &c.Key}, {"v_cache", &c.Value}, {"block_tables", &c.BlockTables}, {"actual_seq_lens_q", &c.QLens},
 		{"actual_seq_lens_kv", &c.KVLens}, {"q_scale", &c.QScale}, {"k_scale", &c.KScale}, {"v_scale", &c.VScale}, {"batch_offsets_q", &c.OffsetsQ},
 		{"batch_offsets_o", &c.OffsetsO}, {"batch_offsets_k", &c.OffsetsK}, {"batch_offsets_v", &c.OffsetsV}, {"batch_offsets_stats", &c.OffsetsStats}}
-	for _, out := range [...]named{{"workspace_buffer", &c.Workspace}, {"out", &c.Out}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
+	k.apart("workspace_buffer", &c.Workspace, read[:]...)
+	for _, out := range [...]named{{"out", &c.Out}, {"lse", &c.LSE}, {"lse", &c.LSE2}} {
 		k.apart(out.arg, out.t, read[:]...)
-		if out.t != &c.Workspace {
-			k.apart(out.arg, out.t, named{"workspace_buffer", &c.Workspace})
-		}
+		k.apart(out.arg, out.t, named{"workspace_buffer", &c.Workspace})
 	}
 	k.apart("lse", &c.LSE, named{"out", &c.Out})
 	k.apart("lse", &c.LSE2, named{"out", &c.Out}, named{"the natural lse", &c.LSE})

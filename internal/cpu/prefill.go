@@ -81,6 +81,11 @@ func (a *attention) prefillRequest(c *attn.PrefillCall, b int, before *packing) 
 	if err := length(op, "actual_seq_lens_q", b, queries, c.MaxQLen, "max_token_per_sequence"); err != nil {
 		return err
 	}
+	if c.Paged() {
+		if err := length(op, "actual_seq_lens_kv", b, keys, c.BlockTables.Shape[1]*c.Key.Shape[2], "the block table's columns times the page size"); err != nil {
+			return err
+		}
+	}
 	if err := length(op, "actual_seq_lens_kv", b, keys, c.MaxKVLen, "max_sequence_kv"); err != nil {
 		return err
 	}
@@ -113,15 +118,11 @@ func (a *attention) prefillRequest(c *attn.PrefillCall, b int, before *packing) 
 		}
 	}
 	if c.Paged() {
-		pageSize, columns := c.Key.Shape[2], c.BlockTables.Shape[1]
-		if err := length(op, "actual_seq_lens_kv", b, keys, columns*pageSize, "the block table's columns times the page size"); err != nil {
-			return err
-		}
 		if queries == 0 {
 			return nil
 		}
 		from, to := a.seen(r, 0, queries)
-		return tableEntries(op, &c.BlockTables, b, from, to, pageSize, c.Key.Shape[0])
+		return tableEntries(op, &c.BlockTables, b, from, to, c.Key.Shape[2], c.Key.Shape[0])
 	}
 	return a.ragged(c, b, r, before)
 }

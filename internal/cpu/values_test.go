@@ -122,6 +122,7 @@ func TestPrefillChecksValues(t *testing.T) {
 	edit("more queries than rows", "actual_seq_lens_q", true, func(c *attn.PrefillCall) { c.QLens = ints(3, 3) }, "request 1", "6", "5")
 	edit("length beyond its maximum", "actual_seq_lens_kv", true, func(c *attn.PrefillCall) { c.MaxKVLen = 5 }, "request 0", "6")
 	edit("length beyond the table", "actual_seq_lens_kv", true, func(c *attn.PrefillCall) { c.KVLens, c.MaxKVLen = ints(6, 9), 100 }, "request 1", "9")
+	edit("length beyond the table and its maximum", "actual_seq_lens_kv", true, func(c *attn.PrefillCall) { c.KVLens = ints(6, 9) }, "request 1", "9", "block table")
 	edit("page beyond the pool", "block_tables", true, func(c *attn.PrefillCall) { c.BlockTables = reshape(ints(0, 4, 2, 3), 2, 2) }, "request 0", "page 4")
 	edit("more keys than rows", "actual_seq_lens_kv", false, func(c *attn.PrefillCall) { c.KVLens = ints(6, 3) }, "request 1", "9", "8")
 	edit("q beyond the tensor", "batch_offsets_q", true, func(c *attn.PrefillCall) { c.OffsetsQ = ints(0, 97) }, "request 1", "97")

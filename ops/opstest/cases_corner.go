@@ -109,8 +109,14 @@ func decodeCornerCases() []Case {
 		s.fillV = func(b, t, h, d int) float64 { return float64((t*5+h)%7) / 4 }
 		s.fillK = func(b, t, h, d int) float64 { return math.Round(8*noise(b, t, h, d)) / 8 }
 	}))
+	for _, dt := range []attn.DType{attn.F16, attn.BF16, attn.F32} {
+		add(fmt.Sprintf("huge_scores/%v", dt), "scores of 10⁹: their products with the scale round to whole hundreds", newDecode([]int{90, 17}, 2, 16, 4, 2, 64).with(func(s *decodeSpec) { s.q, s.fillQ, s.fillK = dt, hugeQuery, huge }))
+	}
 	return out
 }
+
+func huge(b, t, h, d int) float64     { return 3e4 * noise(b, t, h, d) }
+func hugeQuery(row, h, d int) float64 { return 3e4 * noise(row, h, d, 9) }
 
 // layouts is one cache in every form. Where K and V share memory they are equal, so they are in all variants.
 func layouts(dt attn.DType, shared bool) sameBits {

@@ -126,6 +126,10 @@ func prefillCornerCases() []Case {
 					}))
 			}
 		}
+		for _, dt := range []attn.DType{attn.F16, attn.BF16} {
+			add(fmt.Sprintf("huge_scores/%v%s", dt, tag), "scores of 10⁹: their products with the scale round to whole hundreds",
+				newPrefill([]int{20, 70}, []int{40, 300}, page, 4, 2, 64).with(func(s *prefillSpec) { s.in, s.fillQ, s.fillK = dt, hugeQuery, huge }))
+		}
 		add("tail"+tag, "NaN after the last key, in the page or between the requests, at ends of all kinds", newPrefill([]int{1, 5, 33, 64, 65}, []int{33, 70, 33, 128, 129}, page, 4, 2, 64))
 		add("e4m3_saturates"+tag, "an e4m3 output saturates at 448", newPrefill([]int{5, 3}, []int{9, 3}, page, 4, 2, 64).with(func(s *prefillSpec) {
 			s.in, s.qs, s.ks, s.vs = attn.E4M3, 1, 1, 2000

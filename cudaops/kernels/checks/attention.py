@@ -84,13 +84,38 @@ def attend(q, k, v, c1, c2, see, sinks):
                 m = max(s.max(initial=-np.inf), sink)
                 if np.isnan(s).any():
                     m = np.nan
-                if len(keys) == 0 and not np.isfinite(sink):  # H3: without keys only a finite sink counts
+                if len(keys) == 0 and not np.isfinite(sink):  # without keys only a finite sink counts
                     continue
                 e = np.exp(s - m)
                 den = e.sum() + (np.exp(sink - m) if sink != -np.inf else 0)
                 lse[i, h] = m + np.log(den)
                 out[i, h] = c2 * (e @ v[keys, h // g]) / den if len(keys) else 0
     return out, lse
+
+
+# One key whose score is a query's element 0, `gap`, among so many of score 0 that they count: beside values of 1 the answer is 1.
+def one_key(first):
+    def f(k, v):
+        for x, y in zip(k, v):
+            x[:], y[:] = 0, 1
+            x[0 if first else -1, :, 0] = 1
+        return k, v
+    return f
+
+
+def one_query(gap):
+    def f(q):
+        q[:] = 0
+        q[..., 0] = gap
+        return q
+    return f
+
+
+# Scores up to some 10^size², of which a block of keys has larger ones than the next: `ramp` keys on they are as large as at most.
+def huge_keys(dt, size, ramp):
+    def f(k, v):
+        return [dt.round(x * 10.0 ** (size * np.minimum(1, (1 + np.arange(len(x))) / ramp))[:, None, None]) for x in k], v
+    return f
 
 
 # Scores of -inf: element 0 of all keys in front of the last `but` of each request, beside a positive one of every query.

@@ -2,7 +2,7 @@
 import math
 import numpy as np
 
-from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3, inf_keys, inf_query
+from .attention import FAR, LAYOUTS, Cache, attend, far_keys, far_keys_e4m3, far_query, far_query_e4m3, huge_keys, inf_keys, inf_query, one_key, one_query
 from .buffers import Failure, Run, compare
 from .device import P, decode_facts, set_divisors
 from .numbers import BF16, E4M3, F16, F32, F8, HALVES, KIND, LOG2E, e4m3_encode
@@ -169,8 +169,8 @@ def decode_case(dev, rng, target, dt=BF16, kv=None, out=None, d=128, lens=(37,),
             e = compare("out", answer()[sure], want[sure], odt)
         if lse:
             wl = wl[sure]
-            compare("lse", l1.get()[sure][..., None], wl[..., None], F32, 0, 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
-            compare("lse2", l2.get()[sure][..., None], wl[..., None] * LOG2E, F32, 0, 5e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
+            compare("lse", l1.get()[sure][..., None], F32.round(wl)[..., None], F32, 0, 3e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
+            compare("lse2", l2.get()[sure][..., None], F32.round(wl * LOG2E)[..., None], F32, 0, 5e-3 + 1e-3 * np.abs(np.where(np.isfinite(wl), wl, 0))[..., None], nmse=1)
         if (counters.get() != 0).any():
             raise Failure(f"counters are left at {counters.get()}")
         reason, rest = run.faults()
@@ -330,6 +330,24 @@ def decode_cases():
         for L in (1, 3, 7):
             c[f"parts/d={d}/q_len={L}"] = dict(d=d, lens=(9, 700), hq=4, hkv=1, L=L, grid=41, min_units=1, sinks=(1, -1, 0, -math.inf))
     c["ragged/first_empty"] = dict(lens=(40, 20, 0, 7), qlens=(0, 3, 0, 1), hq=4, d=64)
+    for gap in 17.0, 17.5:
+        one = dict(dt=F16, d=64, lens=(40000,), hq=1, hkv=1, page=64, c1=1.0, grid=1, values=one_key(True), values_q=one_query(gap))
+        c[f"one_key/gap={gap}"] = one
+        c[f"one_key/gap={gap}/cut"] = dict(one, grid=5, values=one_key(False))
+        c[f"one_key/gap={gap}/e4m3"] = dict(one, kv=F8)
+        c[f"one_key/gap={gap}/sinks"] = dict(one, sinks=(gap - 1,))
+    for c1 in 3e38, -3e38, 1e-45:  # whose products with log2(e) are beyond float32, and nearly 0
+        for n, more in (("", {}), ("/e4m3", dict(kv=F8)), ("/device", dict(device_scales=True))):
+            c[f"scale={c1}{n}"] = dict(dict(lens=(37, 12), L=2, d=64, hq=4, c1=c1, values_q=lambda q: q * (np.arange(q.shape[0]) % 2)[:, None, None]), **more)
+    largest = float(np.finfo(np.float32).max)  # whose natural logarithm's base-2 twin is beyond it
+    c["sinks/large"] = dict(lens=(37, 0, 2), L=3, sinks=(-largest, largest, -3e38, 3e38), hq=4, hkv=2, d=64)
+    nan = dict(lens=(40, 0), L=2, hq=2, hkv=1, d=64, dt=F16, c1=math.nan, device_scales=True, sinks=(1, -2))
+    c["nan_scale/sinks"] = nan
+    c["nan_scale/sinks/neg_inf"] = dict(nan, values=inf_keys(), values_q=inf_query)
+    for dt in HALVES:
+        for size, ramp in ((2, 300), (4, 1), (4, 300)):
+            c[f"huge/{dt.name}/size={size}/ramp={ramp}"] = dict(dt=dt, lens=(300, 17), L=3, hq=4, d=64, values=huge_keys(dt, size, ramp),
+                                                                values_q=lambda q, dt=dt, size=size: dt.round(q * 10.0 ** size))
     positive_keys = lambda dt: lambda k, v: ([dt.round(abs(x) + 0.5) for x in k], v)
     # A row all of whose scores are -inf is NaN, unless a finite sink takes its weight; one without keys is 0.
     for n, more in (("", {}), ("/d=128", dict(d=128)), ("/e4m3", dict(kv=F8))):
