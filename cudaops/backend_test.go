@@ -462,6 +462,17 @@ func TestHostOperands(t *testing.T) {
 			t.Errorf("%s: %d launches", arg, n)
 		}
 	}
+	// Nor may what a call does not look at.
+	d := decodeOf(t, rt)
+	d.Mask = device(t, rt, attn.U16, 2, 1, 2)
+	must(t, d.Infer(), rt.Backend().Decode(d))
+	d.Mask.Ptr = driver.Memory(make([]byte, d.Mask.Bytes()))
+	want(t, "a mask for one row in host memory", rt.Backend().Decode(d), ops.ErrDevice, "mask")
+	p := prefillOf(t, rt)
+	p.Workspace = device(t, rt, attn.U8, 64)
+	must(t, p.Infer(), rt.Backend().Prefill(p))
+	p.Workspace.Ptr = driver.Memory(make([]byte, 64))
+	want(t, "prefill's workspace in host memory", rt.Backend().Prefill(p), ops.ErrDevice, "workspace_buffer")
 }
 
 // TestFrozenPrefill: a call that a CUDA graph may hold takes no lengths, tables or offsets from the host; another does.
