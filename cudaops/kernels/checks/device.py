@@ -55,6 +55,8 @@ def decode_facts(d, e4m3, rows, target):
 class Emu:
     """Buffers end at an unmapped page, and begin after one."""
 
+    cuts = False
+
     sms = 5  # so that few keys are already split
 
     def __init__(self, lib):
@@ -106,6 +108,8 @@ class Emu:
 
 
 class Cuda:
+    cuts = True  # tensor cores cut off what is 2⁻²⁵ of a sum, or less
+
     def __init__(self, cubins, target):
         import torch  # its primary context, allocator and streams are used when timing
 
