@@ -50,7 +50,8 @@ func (rt *Runtime) alloc(bytes int, given bool) (driver.Addr, error) {
 	return a, nil
 }
 
-// Free takes back what Alloc gave, after the work that was launched before.
+// Free takes back what Alloc gave, after the work that was launched before: ErrDevice for other memory, ErrUnsupported while something is
+// recorded. Recordings that name the memory refuse to run from then on.
 func (rt *Runtime) Free(p driver.Pointer) error {
 	const op = "free"
 	err := rt.enter(op)

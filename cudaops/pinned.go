@@ -26,7 +26,8 @@ func (rt *Runtime) Pinned(n int) ([]byte, error) {
 	return b, nil
 }
 
-// FreePinned takes back what Pinned gave, after the work that was launched before.
+// FreePinned takes back what Pinned gave, after the work that was launched before: ErrArgument for other memory, ErrUnsupported while something
+// is recorded. Recordings that name the memory refuse to run from then on.
 func (rt *Runtime) FreePinned(b []byte) error {
 	const op = "free_pinned"
 	err := rt.enter(op)

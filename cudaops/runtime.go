@@ -20,7 +20,8 @@ var (
 )
 
 // Runtime is one GPU as gaze uses it: its memory, one stream in which everything runs in the order of the calls, and the kernels. It
-// is an ops.Device, registered while it is open: graphs may be put on it, and ops find it by the addresses of their tensors. Methods may be called from several goroutines, each from whatever thread it runs on.
+// is an ops.Device, registered while it is open: graphs may be put on it, and ops find it by the addresses of their tensors. Methods may be
+// called from several goroutines, each from whatever thread it runs on.
 type Runtime struct {
 	mu     sync.Mutex // guards everything below; work that waits holds it, for the stream is the Runtime's one
 	closed bool

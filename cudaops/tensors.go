@@ -32,7 +32,7 @@ func (rt *Runtime) NewTensor(dt tensor.Dtype, shape ...int) (*tensor.Dense, erro
 	return rt.engine.dense(dt, tensor.Shape(shape).Clone(), driver.Of(p), t.Bytes()), nil
 }
 
-// FreeTensor takes back the memory of a tensor of NewTensor or Upload. Tensors that share it end with it.
+// FreeTensor takes back the memory of a tensor of NewTensor or Upload, as [Runtime.Free] does. Tensors that share it end with it.
 func (rt *Runtime) FreeTensor(t *tensor.Dense) error {
 	if t == nil {
 		return attn.Errorf(attn.ErrArgument, "free", "tensor", "a tensor", "nil")

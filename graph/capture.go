@@ -94,6 +94,8 @@ func (m *Machine) capturable() error {
 // Run does one run of the graph, as RunAll would: host tensors go to the device first, and results are read by the Machine's Value and
 // Host. It allocates nothing.
 //
+// ErrDevice tells that memory which the capture names, such as a closed KVCache's, was given back on a device that knows.
+//
 // ErrArgument names an input that is another tensor, or lies elsewhere or in another shape, than when the Capture was made. With what it
 // was then, Run works again.
 func (c *Capture) Run() error {

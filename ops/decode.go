@@ -19,7 +19,7 @@ const (
 // KV cache.
 //
 //	q            [T,Hq,D] float32, Float16, BFloat16 or Float8E4M3, request-major
-//	kv           StackedKV or PairKV of q's dtype, or of Float8E4M3
+//	kv           StackedKV or PairKV of q's dtype; for Float16 and BFloat16 of Float8E4M3 too
 //	blockTables  [B,maxPages] int32: entry (b,n) is the page of positions nP … nP+P-1 of request b
 //	seqLens      [B] int32 or uint32: S_b, this step's tokens included
 //	maxSeqLen    upper bound of seqLens; 0 means maxPages·P
@@ -29,7 +29,8 @@ const (
 //	s[j] = bmm1_scale · q·k[j],  out = bmm2_scale · Σ_j softmax(s)[j]·v[j]
 //
 // over the visible keys; the default bmm1_scale is 1, so pass 1/sqrt(D). With q_len_per_req above 1 the rows of a request are
-// its last positions, causal unless [WithMask] says otherwise. A row that sees no key is 0. [LSE] names the log-sum-exp.
+// its last positions, causal unless [WithMask] says otherwise. A row that sees no key is 0; one whose
+// scores are all -Inf is NaN, unless a finite sink takes the weight. [LSE] names the log-sum-exp.
 //
 // Wrong shapes and dtypes are refused here; lengths and table entries when it runs, before anything is written; on a GPU under
 // [WithValueChecks], without which a wrong request's rows become 0 and the next call that waits tells.

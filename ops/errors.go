@@ -11,7 +11,7 @@ var (
 	ErrShape       = attn.ErrShape       // a rank, size or stride
 	ErrDType       = attn.ErrDType       // a dtype, or a combination of dtypes
 	ErrArgument    = attn.ErrArgument    // a missing, contradictory or out-of-range argument
-	ErrDevice      = attn.ErrDevice      // tensors on different devices
+	ErrDevice      = attn.ErrDevice      // memory of another place than wanted, or given back
 	ErrUnsupported = attn.ErrUnsupported // a valid call that this backend can't run
 	ErrNoDevice    = attn.ErrNoDevice    // no such device, or a build without it
 	ErrCacheFull   = attn.ErrCacheFull   // a paged KV cache without enough free pages

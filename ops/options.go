@@ -111,7 +111,8 @@ func WithWindowLeft(w int) Option {
 	return scalar("window_left", onDecode, func(s *settings) { s.decode.WindowLeft = w })
 }
 
-// WithSinks gives one logit a head, [Hq] float32, that is added to the softmax denominator: sinks.
+// WithSinks gives one logit a head, [Hq] float32, that is added to the softmax denominator: sinks. In a row without keys only a finite one
+// counts, for the LSE; in others +Inf and NaN make the row NaN.
 func WithSinks(n *gorgonia.Node) Option {
 	return node("sinks", n, onDecode, func(s *settings) **gorgonia.Node { return &s.sinks })
 }
@@ -142,15 +143,17 @@ func WithMask(n *gorgonia.Node) Option {
 	return node("mask", n, onDecode, func(s *settings) **gorgonia.Node { return &s.mask })
 }
 
-// WithOScale is the scale that the caller has folded into bmm2_scale for a Float8E4M3 output: o_scale. It is only checked.
+// WithOScale is the scale that the caller has folded into bmm2_scale for a Float8E4M3 output: o_scale. It is only checked: above 0, and 1 for
+// other outputs.
 func WithOScale(x float64) Option {
 	return scalar("o_scale", onDecode, func(s *settings) { s.decode.OScale = x })
 }
 
-// WithOSFScale is the global encode multiplier of an NVFP4 output: o_sf_scale.
+// WithOSFScale is the global encode multiplier of an NVFP4 output, which wants it: o_sf_scale, above 0 in float32.
 func WithOSFScale(x float64) Option {
 	return scalar("o_sf_scale", onDecode, func(s *settings) {
-		if s.decode.OSFScale = x; x == 0 {
+		s.decode.OSFScale = x
+		if x == 0 {
 			s.refuse("o_sf_scale", "a finite number above 0", "0")
 		}
 	})
@@ -159,7 +162,8 @@ func WithOSFScale(x float64) Option {
 // WithOSFVecSize is the block length of an NVFP4 output, 16: o_sf_vec_size.
 func WithOSFVecSize(n int) Option {
 	return scalar("o_sf_vec_size", onDecode, func(s *settings) {
-		if s.decode.OSFVecSize = n; n == 0 {
+		s.decode.OSFVecSize = n
+		if n == 0 {
 			s.refuse("o_sf_vec_size", "16", "0")
 		}
 	})
@@ -221,8 +225,9 @@ func WithBackend(name string) Option {
 	return scalar("backend", onAttention, func(s *settings) { s.decode.Backend, s.prefill.Backend = name, name })
 }
 
-// WithWorkspace lends scratch memory of any content: workspace_buffer. Nothing needs it: the CPU leaves it alone, and a GPU has its
-// own, but decode there refuses one that is smaller than what it would use, with the size.
+// WithWorkspace lends scratch memory of any dtype and content, contiguous and apart from every operand: workspace_buffer. Nothing needs it: the
+// CPU leaves it alone, and a GPU has its own, but decode there refuses one that is smaller than what it would use, with the size, or not at a
+// multiple of 16 bytes.
 func WithWorkspace(n *gorgonia.Node) Option {
 	return node("workspace_buffer", n, onAttention, func(s *settings) **gorgonia.Node { return &s.workspace })
 }

@@ -17,8 +17,8 @@ import (
 //	kvLens    the same for S_b, at most maxKVLen (max_sequence_kv)
 //	causal    key j is visible to row i iff j ≤ i + S_b - L_b; otherwise iff j < S_b
 //
-// The output is [T,Hq,Dvo] in q's dtype unless [WithODataType] says otherwise; a row that sees no key, and rows past the last request, are 0.
-// [LSE] names the log-sum-exp, [B,maxQLen,Hq] with -inf where there is no row.
+// The output is [T,Hq,Dvo] in q's dtype unless [WithODataType] says otherwise; a row that sees no key, and rows past the last request, are 0,
+// and one whose scores are all -Inf is NaN. [LSE] names the log-sum-exp, [B,maxQLen,Hq] with -inf where there is no row.
 //
 // Wrong shapes and dtypes are refused here; lengths, table entries and offsets when it runs, as for [BatchDecode].
 func BatchPrefill(q *gorgonia.Node, kv KV[*gorgonia.Node], scale float64, qLens, kvLens *gorgonia.Node, maxQLen, maxKVLen int, causal bool, opts ...Option) (*gorgonia.Node, error) {

@@ -9,7 +9,7 @@ type Recorder interface {
 
 // Recording is work with the operands, shapes and scalars that it had, but not the contents of the device's memory.
 type Recording interface {
-	// Run does the work on what the device's memory then holds; an error once memory of the work was freed. It allocates nothing.
+	// Run does the work on what the device's memory then holds; ErrDevice once memory of the work was freed. It allocates nothing.
 	Run() error
 	// Close gives the recording back, after what was run before. A second Close does nothing.
 	Close() error

@@ -274,10 +274,14 @@ struct Decode {
 #pragma unroll
       for (int k = 0; k < kSteps; k++) read_query(k, qf[k]);
     }
+    uint32_t seeing = 0;  // bit 2·tile + column
+#pragma unroll 1
+    for (int x = 0; x < 2 * Tiles; x++)
+      if (sees(query_of(x / 2 * 8 + 2 * t + x % 2))) seeing |= 1u << x;
 #pragma unroll
     for (int n = 0; n < Tiles; n++) {
 #pragma unroll
-      for (int c = 0; c < 2; c++) m[n][c] = -GAZE_INF, l[n][c] = sees(query_of(n * 8 + 2 * t + c)) ? kFaint : 0.0f;
+      for (int c = 0; c < 2; c++) m[n][c] = -GAZE_INF, l[n][c] = seeing >> (2 * n + c) & 1 ? kFaint : 0.0f;
 #pragma unroll
       for (int k = 0; k < kSteps; k++)
 #pragma unroll

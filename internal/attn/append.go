@@ -5,8 +5,8 @@ package attn
 //	page = block_tables[request[t], position[t] / P], slot = position[t] % P
 //	cache[page, h, slot, :] = k[t, h, :]
 //
-// Row t belongs to Requests[t] at Positions[t]; a position of -1 skips the row. Of several rows with one place
-// a device keeps any. Instead of both, CumSeqLens and StartPositions say that rows cum[b] … cum[b+1]-1 belong to request b from start[b] on. A float8_e4m3 cache stores
+// Row t belongs to Requests[t] at Positions[t]; a position of -1 skips the row. Of several rows with one place a device keeps any. Instead of
+// both, CumSeqLens and StartPositions say that rows cum[b] … cum[b+1]-1 belong to request b from start[b] on. A float8_e4m3 cache stores
 // sat(x/scale).
 //
 // With a RoPEConfig keys are turned by their positions on the way, as by [RoPECall] but rounded once, to the cache's dtype, and Query, if

@@ -123,7 +123,7 @@ func (a *state) merge(b state) {
 	a.maxV = math.Max(a.maxV, b.maxV)
 	if math.IsInf(b.log2, -1) {
 		for d := range a.mean {
-			a.mean[d] += 0 * b.mean[d]
+			a.mean[d] += 0 * b.mean[d] // NaN where that is NaN or infinite
 		}
 		return
 	}
@@ -147,7 +147,7 @@ func (p *problem) absorb(part []state, q [][]float64, r *request, g int, keys []
 			part[x].maxV = math.Max(part[x].maxV, largest(v))
 			if math.IsInf(s, -1) {
 				for d := range v {
-					part[x].mean[d] += 0 * v[d]
+					part[x].mean[d] += 0 * v[d] // NaN for NaN and Inf
 				}
 				continue
 			}

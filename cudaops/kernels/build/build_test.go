@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,19 +130,7 @@ func TestKernelsWait(t *testing.T) {
 		if im.Target != "sm90a" {
 			continue
 		}
-		b, err := kernels.Bytes(im)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(t.TempDir(), im.File)
-		if err := os.WriteFile(file, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		sass, err := exec.Command(filepath.Join(filepath.Dir(c.path), "cuobjdump"), "-sass", file).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range strings.Split(string(sass), "Function : ")[1:] {
+		for _, f := range strings.Split(objdump(t, c, im, "-sass"), "Function : ")[1:] {
 			name, _, _ := strings.Cut(f, "\n")
 			checked++
 			if !strings.Contains(f, "ACQBULK") {
@@ -150,6 +141,101 @@ func TestKernelsWait(t *testing.T) {
 	if checked == 0 {
 		t.Error("no kernel for sm_90a")
 	}
+}
+
+var update = flag.Bool("update", false, "write registers and stacks into ../README.md")
+
+// TestReadmeRegisters: the table of ../README.md has the registers and stacks of the images that programs carry, those for bf16 where types differ.
+func TestReadmeRegisters(t *testing.T) {
+	c := need(t)
+	m, err := kernels.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage := regexp.MustCompile(`Function (\w+)_sm90a:\s+REG:(\d+) STACK:(\d+)`)
+	registers, stacks := map[string]string{}, map[string]string{}
+	for i := range m.Images {
+		if m.Images[i].Target == "sm90a" {
+			for _, u := range usage.FindAllStringSubmatch(objdump(t, c, &m.Images[i], "-res-usage"), -1) {
+				registers[u[1]], stacks[u[1]] = u[2], u[3]
+			}
+		}
+	}
+	const path = "../README.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, rows := strings.Split(string(text), "\n"), 0
+	for i, line := range lines {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 4 {
+			continue
+		}
+		var have [2][]string
+		for _, name := range symbols(strings.TrimPrefix(cells[0], "| ")) {
+			if _, ok := registers[name]; ok {
+				have[0], have[1] = append(have[0], registers[name]), append(have[1], stacks[name])
+			}
+		}
+		if have[0] == nil {
+			continue
+		}
+		rows++
+		cells[1], cells[2] = strings.Join(have[0], ", "), strings.Join(have[1], ", ")
+		if want := strings.Join(cells, " | "); *update {
+			lines[i] = want
+		} else if line != want {
+			t.Errorf("README.md has\n%s\nwant (go test ./cudaops/kernels/build -run Readme -update)\n%s", line, want)
+		}
+	}
+	if rows < 30 {
+		t.Errorf("%d rows of README.md name kernels", rows)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// symbols are the kernels that a row's name stands for, such as "decode_h64_r8_kve4m3, r16" or "prefill_h64_tma".
+func symbols(name string) []string {
+	var out []string
+	first, rest, _ := strings.Cut(name, ", ")
+	for _, rows := range append([]string{"r8"}, strings.Split(rest, ", ")...) {
+		s := strings.Replace(first, "_r8", "_"+rows, 1)
+		switch {
+		case strings.HasPrefix(s, "decode") && !strings.HasSuffix(s, "e4m3"):
+			s += "_bf16_kvbf16"
+		case strings.HasSuffix(s, "_tma"):
+			s = strings.TrimSuffix(s, "_tma") + "_bf16_tma"
+		case strings.HasPrefix(s, "prefill") && !strings.HasSuffix(s, "e4m3"):
+			s += "_bf16"
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// objdump is what cuobjdump says of an image.
+func objdump(t *testing.T, c compiler, im *kernels.Image, what string) string {
+	t.Helper()
+	b, err := kernels.Bytes(im)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), im.File)
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(filepath.Join(filepath.Dir(c.path), "cuobjdump"), what, file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
 }
 
 // TestEmulator: a host compiler, where there is one, takes every kernel with the headers of emu/, which try them without a GPU.

@@ -312,7 +312,7 @@ def prefill_cases():
                 x["run"].dev.write(x["offs"][which].at, a)
                 return {b}
             return f
-        c["bad/kv=-1" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 1, -1 if page else -1), expect=(1, 1), max_kv=99) if page else \
+        c["bad/kv=-1" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 1, -1), expect=(1, 1), max_kv=99) if page else \
             dict(qlens=(7, 3, 5), lens=(17, 33, 0), page=page, hq=4, d=64, break_it=lens_to("kl", 2, -1), expect=(1, 2), max_kv=99)
         c["bad/kv_over_max" + t] = dict(qlens=(7, 5, 3), lens=(17, 5, 33), page=page, hq=4, d=64, break_it=lens_to("kl", 2, 34), expect=(3, 2), extra_kv=9)
         if page:  # over both limits: the order of the host's checks
