@@ -17,9 +17,6 @@ func Count() (int, error) { return 0, unbuilt("cuDeviceGetCount") }
 // Query describes device n.
 func Query(n int) (Properties, error) { return Properties{}, unbuilt("cuDeviceGet") }
 
-// OnHost tells whether p is no device's memory.
-func (c *Context) OnHost(Pointer) bool { return true }
-
 // Context is a device with one stream.
 type Context struct{}
 
@@ -37,6 +34,7 @@ func Open(n int) (*Context, error) { return nil, unbuilt("cuDevicePrimaryCtxReta
 // The methods are never reached: no Context comes into being in this build.
 
 func (c *Context) Close() error                             { return unbuilt("cuDevicePrimaryCtxRelease") }
+func (c *Context) OnHost(Pointer) bool                      { return true }
 func (c *Context) Sync() error                              { return unbuilt("cuStreamSynchronize") }
 func (c *Context) MemInfo() (free, total int, err error)    { return 0, 0, unbuilt("cuMemGetInfo") }
 func (c *Context) Alloc(n int) (Addr, error)                { return 0, unbuilt("cuMemAlloc") }

@@ -363,6 +363,7 @@ def decode_cases():
         c["neg_inf/cut" + n] = dict(inf, lens=(100, 300, 5), L=140, hq=1, hkv=1, grid=13, min_units=1)
         c["neg_inf/scale" + n] = dict(inf, c1=-math.inf, device_scales=True, values=positive_keys(inf.get("kv", F16)), values_q=lambda q: F16.round(abs(q) + 0.5))
         c["neg_inf/scale=0" + n] = dict(inf, c1=0.0)
+    c["sinks/inf"] = dict(lens=(0, 0), sinks=(math.inf, 2, -math.inf, 80), hq=4, hkv=2, d=64)
     c["sinks/special"] = dict(lens=(37, 0, 300, 2), L=3, sinks=(math.inf, math.nan, -math.inf, 80), hq=4, hkv=2, d=64)
     c["batch=300"] = dict(lens=tuple((i * 7) % 40 for i in range(300)), hq=2, hkv=1, d=64)
     c["batch=600/ragged"] = dict(lens=tuple((i * 7) % 40 for i in range(600)), qlens=tuple(i % 3 for i in range(600)), hq=2, hkv=1, d=64)
@@ -443,7 +444,6 @@ def e4m3_cases(plant, one_nan, nan_q, table, lengths):
     c["e4m3/bad/table/split"] = dict(e, lens=(900, 5, 33), hq=4, hkv=1, d=64, break_it=table(0, 20, -7), expect=(7, 0))
     c["e4m3/bad/table/one_block"] = dict(e, lens=(100, 200, 150), hq=4, d=64, grid=1, break_it=table(0, 1, -7), expect=(7, 0, -7, 33))
     c["e4m3/bad/len"] = dict(e, lens=(37, 5, 33), hq=4, d=64, break_it=lengths(1, -1), expect=(1, 1), sinks=(0, 1, 2, 3))
-    c["sinks/inf"] = dict(lens=(0, 0), sinks=(math.inf, 2, -math.inf, 80), hq=4, hkv=2, d=64)
     return c
 
 
