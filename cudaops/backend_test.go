@@ -5,6 +5,7 @@ package cudaops
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -297,6 +298,11 @@ func TestScalars(t *testing.T) {
 	if p.WindowLeft != -1 || p.MaxSeqLen != math.MaxInt32 {
 		t.Errorf("window %d, longest %d", p.WindowLeft, p.MaxSeqLen)
 	}
+	c.WindowLeft = 1 << 35 // which as an int32 is 0
+	must(t, c.Infer(), rt.Backend().Decode(c))
+	if p := fakecuda.As[decodeParams](&fakecuda.Launches()[0]); p.WindowLeft != -1 {
+		t.Errorf("window 2^35 is %d", p.WindowLeft)
+	}
 	c.WindowLeft, c.MaxSeqLen = 5, 0
 	must(t, rt.Backend().Decode(c))
 	p = fakecuda.As[decodeParams](&fakecuda.Launches()[0])
@@ -473,6 +479,19 @@ func TestHostOperands(t *testing.T) {
 	must(t, p.Infer(), rt.Backend().Prefill(p))
 	p.Workspace.Ptr = driver.Memory(make([]byte, 64))
 	want(t, "prefill's workspace in host memory", rt.Backend().Prefill(p), ops.ErrDevice, "workspace_buffer")
+}
+
+// TestCheckedWindow: a window wider than any sequence hides no bad page from the check before the launch, also where rows lie before the first key.
+func TestCheckedWindow(t *testing.T) {
+	rt := fake(t, fakecuda.Hopper)
+	c := decodeOf(t, rt)
+	c.QLenPerReq, c.Query, c.Out, c.LSE = 3, device(t, rt, attn.BF16, 6, 8, 64), device(t, rt, attn.BF16, 6, 8, 64), device(t, rt, attn.F32, 6, 8)
+	c.SeqLens, c.BlockTables, c.CheckValues = int32s(t, rt, []int{2}, 1, 17), int32s(t, rt, []int{2, 3}, 99, 1, 2, 3, 4, 5), true
+	for _, w := range []int{-1, 5, math.MaxInt32, math.MaxInt} {
+		c.WindowLeft = w
+		must(t, c.Infer())
+		want(t, fmt.Sprintf("window %d", w), rt.Backend().Decode(c), ops.ErrArgument, "page 99")
+	}
 }
 
 // TestFrozenPrefill: a call that a CUDA graph may hold takes no lengths, tables or offsets from the host; another does.

@@ -103,6 +103,9 @@ func (f fault) error() error {
 		arg, want, got = "block_tables", fmt.Sprintf("pages 0 to %d", f.Want-1), fmt.Sprintf("request %d: page %d", f.Request, f.Got)
 	case faultPosition:
 		arg, want, got = positions, fmt.Sprintf("-1, or 0 to %d", f.Want-1), fmt.Sprintf("row %d: %d", f.Request, f.Got)
+		if f.Op == opAppendRanges {
+			want = fmt.Sprintf("positions of 0 to %d for its rows", f.Want-1)
+		}
 	case faultRequest:
 		arg, want, got = "requests", fmt.Sprintf("0 to %d", f.Want-1), fmt.Sprintf("row %d: %d", f.Request, f.Got)
 	case faultID:

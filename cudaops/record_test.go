@@ -88,10 +88,12 @@ func TestRecordFreed(t *testing.T) {
 	}
 	works := map[string]func() error{
 		"decode": func() error { return rt.Backend().Decode(c) },
-		"copy":   func() error { return rt.Copy(to.Ptr, from.Ptr, 64) },
-		"write":  func() error { return rt.WriteAsync(to.Ptr, pinned) },
+		"copy":   func() error { return rt.Copy(to.At(4), from.At(8), 32) }, // amid their allocations
+		"write":  func() error { return rt.WriteAsync(to.Ptr, pinned[4:]) },
 		"engine": func() error { _, err := tensor.Add(x, x); return err },
 	}
+	_, err = rt.Record(func() error { return rt.Copy(to.Ptr, from.At(8), 64) })
+	want(t, "a copy past the end", err, ops.ErrDevice, "32 past the end")
 	recs := map[string]ops.Recording{}
 	for name, f := range works {
 		recs[name], err = rt.Record(f)

@@ -147,7 +147,7 @@ func decodeFault(c *attn.DecodeCall, lens, cum, tables integers) fault {
 		}
 		first := int64(0)
 		if c.WindowLeft >= 0 {
-			first = max(0, keys-rows-int64(c.WindowLeft))
+			first = max(0, keys-rows-min(int64(c.WindowLeft), keys))
 		}
 		if rows > 0 {
 			if f := checkPages(tables, b, first, keys, pageSize, c.Key.Shape[0]); f.Reason != 0 {

@@ -553,11 +553,12 @@ struct Decode {
       empty = sum == 0;
       if (is_faint(sum)) sum = GAZE_NAN;
     }
-    factor *= __fdividef(p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale, sum);
+    factor = __fdividef(factor, sum);
+    const float bmm2 = p.bmm2_scale_at != nullptr ? *p.bmm2_scale_at : p.bmm2_scale;  // apart: it may be so small that a quotient keeps few bits
 #pragma unroll(kWiden ? 1 : Vecs)
     for (int x = 0; x < Vecs; x++) {
       const float4 y = x == 0 ? o[0] : o[Vecs - 1];
-      Output<T>::template write<D>(p, token, h, d + x * Part, zero ? make_float4(0, 0, 0, 0) : times(y, factor), live);
+      Output<T>::template write<D>(p, token, h, d + x * Part, zero ? make_float4(0, 0, 0, 0) : times(times(y, factor), bmm2), live);
     }
     if (d == 0 && live && (p.lse != nullptr || p.lse2 != nullptr)) {
       const int64_t at = token * p.q_heads + h;

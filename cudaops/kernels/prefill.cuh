@@ -343,11 +343,11 @@ struct Prefill {
         sum += __shfl_xor_sync(~0u, sum, 2);
         const bool empty = bad || sum == 0;
         if (is_faint(sum)) sum = GAZE_NAN;
-        const float f = empty ? 0.0f : value_scale / sum;
+        const float f = empty ? 0.0f : 1.0f / sum;  // apart from the scale, which may be so small that the quotient of both keeps few bits
         const int row = i * 16 + r * 8 + g, at = x.row0 + warp * 16 * kTall + row;
 #pragma unroll
         for (int n = 0; n < kDims; n++)
-          store_pair<Out>(mine + spot<Out, DVO>(row, 8 * n) + 2 * t * sizeof(Out), empty ? 0.0f : acc[i][n][2 * r] * f, empty ? 0.0f : acc[i][n][2 * r + 1] * f);
+          store_pair<Out>(mine + spot<Out, DVO>(row, 8 * n) + 2 * t * sizeof(Out), empty ? 0.0f : acc[i][n][2 * r] * f * value_scale, empty ? 0.0f : acc[i][n][2 * r + 1] * f * value_scale);
         if (t == 0 && at < x.rows * group && x.lse_base >= 0) {
           const float peak = m[i][r] * factor_of(c1), log2 = log2f(sum) - kLift<T>;
           const int64_t e = x.lse_base + (int64_t)(at / group) * p.q_heads + x.head * group + at % group;

@@ -254,8 +254,8 @@ func (c *DecodeCall) checkBackend(k *checker) {
 			k.add(ErrUnsupported, "backend", "no nvfp4 output and no o_sf_* with xqa", "out %s, o_sf_scale %v, o_sf_vec_size %d",
 				outName(c.outDType()), c.OSFScale, c.OSFVecSize)
 		}
-		if c.CumSeqLensQ.Valid() {
-			k.add(ErrUnsupported, "backend", "no max_q_len and no cum_seq_lens_q with xqa", "both")
+		if c.CumSeqLensQ.Valid() || c.MaxQLen != 0 {
+			k.add(ErrUnsupported, "backend", "no max_q_len and no cum_seq_lens_q with xqa", "max_q_len %d, cum_seq_lens_q %s", c.MaxQLen, c.CumSeqLensQ.String())
 		} else if l > 1 && !c.Mask.Valid() {
 			k.add(ErrArgument, "mask", "a mask with xqa and q_len_per_req above 1", "none, q_len_per_req %d", l)
 		}

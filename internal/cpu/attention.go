@@ -24,6 +24,7 @@ type attention struct {
 
 	kvHeads, group, dqk, dvo int
 	c1, c2                   float32 // factors of q·k and of p·v
+	turn, factor             float32 // c1 in two: what scores are multiplied with at once, and a positive rest
 	causal                   bool
 	window                   int // -1: none
 	encode                   float32
@@ -113,8 +114,22 @@ func (a *attention) seesAny(b int, r *request, i int) bool {
 	return false
 }
 
+// split makes c1 a factor above 0, which the differences of scores are multiplied with, and a turn of the scores themselves: the product
+// of a large score and c1 is rounded by more than an exponent may be off. A c1 of 0, NaN or Inf is all turn.
+func (a *attention) split() {
+	switch c := float64(a.c1); {
+	case c == 0 || math.IsNaN(c) || math.IsInf(c, 0):
+		a.turn, a.factor = a.c1, 1
+	case c < 0:
+		a.turn, a.factor = -1, -a.c1
+	default:
+		a.turn, a.factor = 1, a.c1
+	}
+}
+
 // plan cuts the requests into tiles and items.
 func (a *attention) plan() {
+	a.split()
 	a.tiles, a.items, a.cost = a.tiles[:0], 0, 0
 	partial, merges := 0, 0
 	for b := range a.requests {
@@ -197,7 +212,7 @@ func (f *flash) merge(parts []float32, splits int) {
 			part := parts[s*size:][:size]
 			var w float32 // 0 for a part that saw no key
 			if !math.IsInf(float64(part[i]), -1) {
-				w = exp(part[i] - m)
+				w = f.shrink(part[i], m)
 			}
 			part[f.rows+i] *= w
 			simd.Scale(w, part[2*f.rows+i*f.dvo:][:f.dvo])

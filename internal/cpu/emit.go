@@ -17,7 +17,7 @@ func (f *flash) emit(a *attention, r *request, t *tile, head int) {
 		for g := range a.group {
 			row, h := i*a.group+g, head*a.group+g
 			o := f.o[row*f.dvo:][:f.dvo]
-			m, l := float64(f.m[row]), float64(f.l[row])
+			m, l := float64(f.m[row])*float64(f.factor), float64(f.l[row])
 			sink := math.Inf(-1)
 			if a.sinks.Valid() {
 				sink = float64(*(*float32)(a.sinks.At(h)))

@@ -9,11 +9,12 @@ import (
 // flash is the running softmax of one tile and KV head. Row i·G+g is query i of the tile, head g of the group.
 type flash struct {
 	rows, dqk, dvo int
+	factor         float32   // of scores
 	block          int       // keys between two looks at the maximum
 	q              []float32 // [rows, dqk]
-	o              []float32 // [rows, dvo] Σ exp(s-m)·v so far
-	m, l           []float32 // [rows] largest s, Σ exp(s-m)
-	s              []float32 // [rows, block] s, then exp(s-m)
+	o              []float32 // [rows, dvo] Σ exp((s-m)·factor)·v so far
+	m, l           []float32 // [rows] largest s, Σ exp((s-m)·factor)
+	s              []float32 // [rows, block] s, then exp((s-m)·factor)
 	kv             []float32 // [block, dqk or dvo] K or V as float32
 
 	end     int // of the keys
@@ -26,7 +27,7 @@ type flash struct {
 func blockKeys(d int) int { return min(max(8192/d/16*16, 16), 128) }
 
 func (f *flash) init(s *scratch, a *attention, t *tile) {
-	f.rows, f.dqk, f.dvo = t.tokens*a.group, a.dqk, a.dvo
+	f.rows, f.dqk, f.dvo, f.factor = t.tokens*a.group, a.dqk, a.dvo, a.factor
 	f.block = blockKeys(max(a.dqk, a.dvo))
 	f.q, f.o = s.floats(f.rows*f.dqk), s.floats(f.rows*f.dvo)
 	f.m, f.l = s.floats(f.rows), s.floats(f.rows)
@@ -120,7 +121,9 @@ func (f *flash) weigh(a *attention, r *request, t *tile, j, n int) (whole bool) 
 			}
 			clear(p[:from])
 			clear(p[to:])
-			simd.Scale(a.c1, p[from:to])
+			if a.turn != 1 {
+				simd.Scale(a.turn, p[from:to])
+			}
 			for c := max(drafts, from); c < to; c++ {
 				if !a.allowed(t.request, r, t.first+i, j+c) {
 					p[c] = float32(math.Inf(-1))
@@ -156,7 +159,7 @@ func (f *flash) softmax(row int, s []float32) {
 	if m != old {
 		f.m[row] = m
 		if !math.IsInf(float64(old), -1) {
-			w := exp(old - m)
+			w := f.shrink(old, m)
 			f.l[row] *= w
 			simd.Scale(w, f.o[row*f.dvo:][:f.dvo])
 			if f.settled {
@@ -165,7 +168,26 @@ func (f *flash) softmax(row int, s []float32) {
 			}
 		}
 	}
-	f.l[row] += simd.ExpSumInPlace(s, m)
+	off := m * f.factor
+	if far(off) {
+		for i, x := range s {
+			s[i] = x - m
+		}
+		off = 0
+	}
+	simd.Scale(f.factor, s)
+	f.l[row] += simd.ExpSumInPlace(s, off)
+}
+
+// far tells whether a product of a score and the factor is rounded by so much that exponents are taken from differences of scores instead.
+func far(product float32) bool { return !(product >= -64 && product <= 64) }
+
+// shrink is what sums with the maximum old are multiplied with when it becomes m.
+func (f *flash) shrink(old, m float32) float32 {
+	if far(m * f.factor) {
+		return exp((old - m) * f.factor)
+	}
+	return exp(old*f.factor - m*f.factor)
 }
 
 // finite tells whether n rows hold neither NaN nor Inf; huge values may count as such.

@@ -112,7 +112,32 @@ func decodeCornerCases() []Case {
 	for _, dt := range []attn.DType{attn.F16, attn.BF16, attn.F32} {
 		add(fmt.Sprintf("huge_scores/%v", dt), "scores of 10⁹: their products with the scale round to whole hundreds", newDecode([]int{90, 17}, 2, 16, 4, 2, 64).with(func(s *decodeSpec) { s.q, s.fillQ, s.fillK = dt, hugeQuery, huge }))
 	}
+	for _, dt := range []attn.DType{attn.F16, attn.BF16, attn.F32} {
+		add(fmt.Sprintf("far_scores/%v", dt), "scores of -299,520 a few units apart: what is left of a softmax that takes a rounded maximum off rounded products",
+			newDecode([]int{300, 37, 2}, 3, 16, 4, 2, 64).with(func(s *decodeSpec) { s.q, s.bmm1, s.fillQ, s.fillK = dt, 1.25, farQuery, far }))
+	}
 	return out
+}
+
+// far and farQuery are exactly representable in every dtype but float8_e4m3, and so are their products and sums.
+func far(b, t, h, d int) float64 {
+	switch d {
+	case 0:
+		return -29952
+	case 1:
+		return float64(t*37%53+t/40) / 64
+	}
+	return 0
+}
+
+func farQuery(row, h, d int) float64 {
+	switch d {
+	case 0:
+		return 8
+	case 1:
+		return float64(4 * (1 + (7*row+h)%3))
+	}
+	return 0
 }
 
 func huge(b, t, h, d int) float64     { return 3e4 * noise(b, t, h, d) }

@@ -126,6 +126,10 @@ func prefillCornerCases() []Case {
 					}))
 			}
 		}
+		for _, dt := range []attn.DType{attn.F16, attn.F32} {
+			add(fmt.Sprintf("far_scores/%v%s", dt, tag), "scores of -299,520 a few units apart: what is left of a softmax that takes a rounded maximum off rounded products",
+				newPrefill([]int{20, 70}, []int{40, 300}, page, 4, 2, 64).with(func(s *prefillSpec) { s.in, s.scale, s.fillQ, s.fillK = dt, 1.25, farQuery, far }))
+		}
 		for _, dt := range []attn.DType{attn.F16, attn.BF16} {
 			add(fmt.Sprintf("huge_scores/%v%s", dt, tag), "scores of 10⁹: their products with the scale round to whole hundreds",
 				newPrefill([]int{20, 70}, []int{40, 300}, page, 4, 2, 64).with(func(s *prefillSpec) { s.in, s.fillQ, s.fillK = dt, hugeQuery, huge }))

@@ -54,6 +54,16 @@ func decodeRefusals() []refusalRow {
 			c.Query, c.Out, c.BlockTables, c.SeqLens = attn.Of(attn.E4M3, 0, 8, 64), attn.Of(attn.U8, 0, 8, 32), attn.Of(attn.I32, 0, 4), attn.Of(attn.I32, 0)
 			c.SFStartRow = 128
 		}),
+		row("rows without requests", raggedDecode(), shape, "cum_seq_lens_q", func(c D) {
+			c.CumSeqLensQ, c.BlockTables, c.SeqLens = attn.Of(attn.I32, 1), attn.Of(attn.I32, 0, 4), attn.Of(attn.I32, 0)
+		}),
+		row("sinks with gaps", goodDecode(), shape, "sinks", func(c D) { c.Sinks = strided(attn.Of(attn.F32, 8)) }),
+		row("mask with gaps", maskedDecode(), shape, "mask", func(c D) { c.Mask = gapped(c.Mask) }),
+		row("seq_lens with gaps", goodDecode(), shape, "seq_lens", func(c D) { c.SeqLens = strided(c.SeqLens) }),
+		row("cum_seq_lens_q with gaps", raggedDecode(), shape, "cum_seq_lens_q", func(c D) { c.CumSeqLensQ = strided(c.CumSeqLensQ) }),
+		row("block_tables strided in the last dimension", goodDecode(), shape, "block_tables", func(c D) { c.BlockTables = strided(c.BlockTables) }),
+		row("nvfp4 start row -6", nvfp4Decode(), shape, "scale_start_index", func(c D) { c.SFStartRow = -6 }),
+		row("max_q_len alone with xqa", goodDecode(), attn.ErrUnsupported, "backend", func(c D) { c.QLenPerReq, c.MaxQLen, c.Backend, c.Query = 0, 3, "xqa", attn.Of(attn.F16, 3, 8, 64) }),
 		row("workspace with gaps", goodDecode(), shape, "workspace_buffer", func(c D) { c.Workspace = gapped(attn.Of(attn.F32, 64, 64)) }),
 		row("bmm1 tensor of float16", goodDecode(), dtype, "bmm1_scale", func(c D) { c.BMM1ScaleTensor = attn.Of(attn.F16, 1) }),
 		row("bmm2 tensor of float16", goodDecode(), dtype, "bmm2_scale", func(c D) { c.BMM2ScaleTensor = attn.Of(attn.F16, 1) }),

@@ -62,6 +62,8 @@ func prefillRefusals() []refusalRow {
 		row("offsets of k [B-1]", raggedPrefill(), shape, "batch_offsets_k", func(c P) { c.OffsetsK = attn.Of(attn.I32, 2) }),
 		row("offsets of v with gaps", raggedPrefill(), shape, "batch_offsets_v", func(c P) { c.OffsetsV = strided(attn.Of(attn.I64, 3)) }),
 		row("offsets of stats [1,B]", goodPrefill(), shape, "batch_offsets_stats", func(c P) { c.OffsetsStats = attn.Of(attn.I32, 1, 3) }),
+		row("lengths with gaps", goodPrefill(), shape, "actual_seq_lens_q", func(c P) { c.QLens = strided(c.QLens) }),
+		row("lengths [B,1,1,1] with gaps", goodPrefill(), shape, "actual_seq_lens_kv", func(c P) { c.KVLens = gapped(attn.Of(attn.I32, 3, 1, 1, 1)) }),
 		row("workspace with gaps", goodPrefill(), shape, "workspace_buffer", func(c P) { c.Workspace = gapped(attn.Of(attn.F32, 64, 64)) }),
 		row("out of another shape", goodPrefill(), shape, "out", func(c P) { c.Out = attn.Of(attn.F16, 20, 8, 128) }),
 		row("out of another dtype", goodPrefill(), dtype, "out", func(c P) { c.Out, c.OutDType = attn.Of(attn.BF16, 20, 8, 64), attn.F16 }),

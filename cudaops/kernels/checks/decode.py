@@ -25,6 +25,8 @@ class Codes:
 
     def check(self, want):
         """The scale is that of the largest element, or a neighbour; codes are the nearest for it; both but for what f32 sums may differ in."""
+        if not self.T:
+            return 0.0
         blocks = want.reshape(self.T, self.hq * self.d // 16, 16) * self.encode
         row, column = np.meshgrid(self.start + np.arange(self.T), np.arange(blocks.shape[1]), indexing="ij")
         at = (row // 128 * (self.columns // 4) + column // 4) * 512 + row % 32 * 16 + row % 128 // 32 * 4 + column % 4
@@ -340,6 +342,8 @@ def decode_cases():
     for c1 in 3e38, -3e38, 1e-45:  # whose products with log2(e) are beyond float32, and nearly 0
         for n, more in (("", {}), ("/e4m3", dict(kv=F8)), ("/device", dict(device_scales=True))):
             c[f"scale={c1}{n}"] = dict(dict(lens=(37, 12), L=2, d=64, hq=4, c1=c1, values_q=lambda q: q * (np.arange(q.shape[0]) % 2)[:, None, None]), **more)
+    for n, more in (("", {}), ("/e4m3", dict(kv=F8)), ("/cut", dict(kv=F8, grid=13, min_units=1))):
+        c["c2=1e-37" + n] = dict(dict(lens=(150, 1000), hq=4, d=64, c2=1e-37, values=lambda k, v, dt=more.get("kv", BF16): (k, [dt.round(64 * x) for x in v])), **more)
     largest = float(np.finfo(np.float32).max)  # whose natural logarithm's base-2 twin is beyond it
     c["sinks/large"] = dict(lens=(37, 0, 2), L=3, sinks=(-largest, largest, -3e38, 3e38), hq=4, hkv=2, d=64)
     nan = dict(lens=(40, 0), L=2, hq=2, hkv=1, d=64, dt=F16, c1=math.nan, device_scales=True, sinks=(1, -2))

@@ -281,6 +281,8 @@ def prefill_cases():
             c[f"one_key/gap={gap}/e4m3{t}"] = dict(one, dt=F8, out_type="f16", scales=(gap / 18, 1.0, 1.0), values_q=one_query(18))
         for scale in 3e38, -3e38, 1e-45:
             c[f"scale={scale}{t}"] = dict(qlens=(17, 5), lens=(37, 5), page=page, hq=4, d=64, scale=scale, values_q=lambda q: q * (np.arange(q.shape[0]) % 2)[:, None, None])
+        c["v_scale=1e-37" + t] = dict(dt=F8, out_type="bf16", qlens=(17, 5), lens=(200, 5), page=page, hq=4, d=64, scales=(1.0, 1.0, 1e-37), causal=False,
+                                      values=lambda k, v: (k, [F8.round(64 * x) for x in v]))
         c["scale=1/e4m3" + t] = dict(dt=F8, qlens=(17, 5), lens=(37, 5), page=page, hq=4, d=64, scale=1e20, scales=(1e20, 1e-40, 1.0))
         for dt in HALVES:
             for size, ramp in ((2, 300), (4, 1), (4, 300)):
