@@ -70,7 +70,7 @@ func (b *binding) givenTable(arg string, t *attn.Tensor, frozen bool) driver.Add
 	if err != nil || !rt.ctx.OnHost(t.Ptr) {
 		return b.given(arg, t)
 	}
-	if frozen || rt.record {
+	if frozen || rt.named != nil {
 		b.err = attn.Errorf(attn.ErrDevice, b.op, arg, "memory of "+rt.Name()+", as for every operand of a call that a CUDA graph may hold", "host memory")
 		return 0
 	}

@@ -72,9 +72,9 @@ func (f fault) error() error {
 		return ofPrefill
 	}
 	seqLens, qLens := pick("seq_lens", "actual_seq_lens_kv"), pick("cum_seq_lens_q", "actual_seq_lens_q")
-	positions := "positions"
+	positions, slots := "positions", "-1, or 0 to %d"
 	if f.Op == opAppendRanges {
-		qLens, positions = "cum_seq_lens", "start_positions"
+		qLens, positions, slots = "cum_seq_lens", "start_positions", "positions of 0 to %d for its rows"
 	}
 	fallen := fmt.Sprintf("prefix sums that never fall, after %d", f.Want)
 	if f.Op == opPrefill {
@@ -102,10 +102,7 @@ func (f fault) error() error {
 	case faultPage:
 		arg, want, got = "block_tables", fmt.Sprintf("pages 0 to %d", f.Want-1), fmt.Sprintf("request %d: page %d", f.Request, f.Got)
 	case faultPosition:
-		arg, want, got = positions, fmt.Sprintf("-1, or 0 to %d", f.Want-1), fmt.Sprintf("row %d: %d", f.Request, f.Got)
-		if f.Op == opAppendRanges {
-			want = fmt.Sprintf("positions of 0 to %d for its rows", f.Want-1)
-		}
+		arg, want, got = positions, fmt.Sprintf(slots, f.Want-1), fmt.Sprintf("row %d: %d", f.Request, f.Got)
 	case faultRequest:
 		arg, want, got = "requests", fmt.Sprintf("0 to %d", f.Want-1), fmt.Sprintf("row %d: %d", f.Request, f.Got)
 	case faultID:

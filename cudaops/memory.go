@@ -82,16 +82,12 @@ func (rt *Runtime) foreign(op, arg string, a driver.Addr) error {
 	return attn.Errorf(attn.ErrDevice, op, arg, "memory of "+rt.Name(), "address %#x, which it did not give or has taken back", uint64(a))
 }
 
-// holds tells whether n bytes from a on are this Runtime's. A recording remembers of which allocation they are. With the lock held.
+// holds tells whether n bytes from a on are this Runtime's. With the lock held.
 func (rt *Runtime) holds(a driver.Addr, n int) bool {
-	if !rt.record {
+	if rt.named == nil {
 		return rt.resident.holds(&rt.memory, a, n)
 	}
-	b, ok := rt.memory.at(a)
-	if ok = ok && b.holds(a, n); ok {
-		rt.named[b.at] = true
-	}
-	return ok
+	return rt.named.in(rt.memory.all(), a, n)
 }
 
 // own wants n bytes from a on to be this Runtime's. With the lock held.

@@ -88,14 +88,8 @@ func (rt *Runtime) ReadAsync(dst []byte, src driver.Pointer) error {
 
 // async checks both sides of a copy.
 func (rt *Runtime) async(op, device string, a driver.Addr, host string, b []byte) error {
-	if len(b) > 0 {
-		own, ok := rt.pinned.at(hostAddr(b))
-		if !ok || !own.holds(hostAddr(b), len(b)) {
-			return rt.unpinned(op, host)
-		}
-		if rt.record {
-			rt.named[own.at] = true
-		}
+	if len(b) > 0 && !rt.named.in(rt.pinned, hostAddr(b), len(b)) {
+		return rt.unpinned(op, host)
 	}
 	return rt.own(op, device, a, len(b))
 }

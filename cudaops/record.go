@@ -21,6 +21,18 @@ type Recording struct {
 // addresses is a set of allocations, of device memory and of pinned memory, whose addresses differ too.
 type addresses map[driver.Addr]bool
 
+// in tells whether n bytes from a on lie in one allocation of s, which the set remembers unless it is nil.
+func (named addresses) in(s blocks, a driver.Addr, n int) bool {
+	b, ok := s.at(a)
+	if !ok || !b.holds(a, n) {
+		return false
+	}
+	if named != nil {
+		named[b.at] = true
+	}
+	return true
+}
+
 // Record notes the work that f launches instead of running it. Calls that wait, copy host memory, allocate, or read host tables are
 // refused meanwhile, and what they would have done is the caller's to do before: a first run outside of a recording loads kernels and
 // makes room. Work that other goroutines launch on this Runtime before f returns is noted too. Once memory that the work names has been
@@ -65,19 +77,20 @@ func (rt *Runtime) begin(op string) error {
 	if err := rt.ctx.Capture(); err != nil {
 		return rt.fail(op, err)
 	}
-	rt.record, rt.named = true, addresses{}
+	rt.named = addresses{}
 	return nil
 }
 
 func (rt *Runtime) end(op string) (*Recording, error) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	rt.record = false
+	named := rt.named
+	rt.named = nil
 	g, err := rt.ctx.EndCapture()
 	if err != nil {
 		return nil, rt.fail(op, err)
 	}
-	r := &Recording{rt: rt, graph: g, mark: &kernel{Symbol: "a recording"}, named: rt.named}
+	r := &Recording{rt: rt, graph: g, mark: &kernel{Symbol: "a recording"}, named: named}
 	if s := rt.recent.symbols(); len(s) > 0 {
 		r.mark.Symbol = fmt.Sprintf("a recording that ends with %s", s[len(s)-1])
 	}

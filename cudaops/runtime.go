@@ -43,8 +43,7 @@ type Runtime struct {
 	images     images
 	blas       blas
 	operands   cublaslt.Operands // of the product being launched
-	record     bool              // Record is under way
-	named      addresses         // by the work that it noted
+	named      addresses         // by the work that Record notes; nil while it notes none
 	recordings map[*Recording]bool
 
 	frame   *frame
@@ -153,7 +152,7 @@ func (rt *Runtime) onHost(op string, p driver.Pointer) (bool, error) {
 
 // waiting refuses what a capture can't hold.
 func (rt *Runtime) waiting(op string) error {
-	if rt.record {
+	if rt.named != nil {
 		return attn.Errorf(attn.ErrUnsupported, op, "", "no recording under way", "a call that waits, allocates, replays or copies host memory")
 	}
 	return nil

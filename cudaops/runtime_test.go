@@ -286,7 +286,7 @@ func TestFaults(t *testing.T) {
 		{fault{faultSeqLenMax, opDecode, 3, 700, 512}, []string{"decode: seq_lens", "request 3: 700", "max_seq_len = 512"}},
 		{fault{faultPage, opPrefill, 1, -4, 64}, []string{"prefill: block_tables", "request 1: page -4", "pages 0 to 63"}},
 		{fault{faultID, opEmbedding, 0, 50000, 49152}, []string{"embedding: ids", "row 0: 50000", "0 to 49151"}},
-		{fault{faultPosition, opAppendRanges, 2, 99, 64}, []string{"append_kv: start_positions"}},
+		{fault{faultPosition, opAppendRanges, 2, 99, 64}, []string{"append_kv: start_positions", "positions of 0 to 63"}},
 		{fault{999, opDecode, 1, 2, 3}, []string{"decode", "fault 999"}},
 	} {
 		for what, wait := range map[string]func() error{"Sync": rt.Sync, "Read": func() error { return rt.Read(make([]byte, 8), p) }} {

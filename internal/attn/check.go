@@ -104,7 +104,7 @@ func (c *checker) positive(arg string, x float64) {
 	}
 }
 
-// factor is positive for what a backend divides or multiplies by, in float32.
+// factor is positive for what a backend computes with in float32.
 func (c *checker) factor(arg string, x float64) {
 	if f := float64(float32(x)); !(f > 0) || math.IsInf(f, 0) {
 		c.add(ErrArgument, arg, "a finite number of float32 above 0", "%v", x)

@@ -114,9 +114,9 @@ func (a *attention) seesAny(b int, r *request, i int) bool {
 	return false
 }
 
-// split makes c1 a factor above 0, which the differences of scores are multiplied with, and a turn of the scores themselves: the product
+// scale makes c1 a factor above 0, which the differences of scores are multiplied with, and a turn of the scores themselves: the product
 // of a large score and c1 is rounded by more than an exponent may be off. A c1 of 0, NaN or Inf is all turn.
-func (a *attention) split() {
+func (a *attention) scale() {
 	switch c := float64(a.c1); {
 	case c == 0 || math.IsNaN(c) || math.IsInf(c, 0):
 		a.turn, a.factor = a.c1, 1
@@ -129,7 +129,6 @@ func (a *attention) split() {
 
 // plan cuts the requests into tiles and items.
 func (a *attention) plan() {
-	a.split()
 	a.tiles, a.items, a.cost = a.tiles[:0], 0, 0
 	partial, merges := 0, 0
 	for b := range a.requests {

@@ -18,6 +18,7 @@ func (b *Backend) Decode(c *attn.DecodeCall) error {
 // attend runs a filled-in attention call.
 func (b *Backend) attend(f *frame, op string) error {
 	a := &f.attention
+	a.scale()
 	a.plan()
 	return b.loop(op, a, a.items, a.cost, &f.scratch)
 }
